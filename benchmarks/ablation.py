@@ -31,6 +31,7 @@ from script import options, row, table
 from recsim_train import load
 from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.profiles import load_cluster
+from recsim_train.sim.cluster import shares
 from recsim_train.sim.host import cores, machines
 from recsim_train.sim.run import simulate
 from recsim_train.validation.fidelity import errors_of
@@ -112,6 +113,20 @@ CAUSES: dict[str, Cause] = {
     "contention 1": Cause(fields(contention=1.0)),
     "handover 0": Cause(prices(handover=0.0)),
     "jitter 0": Cause(fields(jitter=0.0)),
+    "links shared equally": Cause(
+        constants=((shares.Shares, "begin", lambda *_: (0.0, 1.0)),),
+        code=("sim/cluster/shares.py:",),
+    ),
+    "burst 0": Cause(constants=((shares, "burst", lambda _: 1e-9),)),
+    "behind a queue 0": Cause(
+        constants=((shares, "LEAD", 0.0),), code=("sim/cluster/shares.py:LEAD",)
+    ),
+    "losses 0": Cause(
+        constants=((shares.Shares, "_draw", lambda *_: 1.0),),
+        code=("sim/cluster/shares.py:_draw", "sim/cluster/shares.py:_draws"),
+    ),
+    "uplinks as links": Cause(constants=((shares.Shares, "uplinks", lambda *_: ()),)),
+    "acknowledgements 0": Cause(constants=((machines, "ANSWERED", 0.0),)),
     "collective waits 0": Cause(prices(collective_step=0.0, reduced_wait=0.0, exchanged_wait=0.0)),
     "collective_message 0": Cause(prices(collective_message=0.0)),
 }
@@ -126,8 +141,12 @@ class Setting(NamedTuple):
 
 
 def profile_of(folder: str, scratch: Path) -> Path:
-    """A stored validation's profile, as this version of the program reads it."""
+    """A stored validation's profile, as this version of the program reads it; on emulated clusters
+    that of the first setting, from which the others' are told."""
+    validation = json.loads((Path(folder) / "validation.json").read_text(encoding="utf-8"))
     kept = yaml.safe_load((Path(folder) / "profile.yaml").read_text(encoding="utf-8"))
+    if validation["validation"].get("tier") == "emulated":
+        kept = validation["profile"]
     kept["format"] = FORMAT
     kept["threads"].pop("sorting", None)  # nothing divides sorting
     in_runs = kept.get("in_runs") or {}

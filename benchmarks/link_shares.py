@@ -1,11 +1,16 @@
-"""How unequally TCP shares one emulated link, without any strategy: messages of several at once.
+"""How TCP shares one emulated link, without any strategy.
 
     python benchmarks/link_shares.py [--rounds 30] [--out FILE]
 
-In each round several connections begin a message of the same size at the same time: of several
+"at once": several connections begin a message of the same size at the same time: of several
 hosts to one (incast), or of one host to several (outcast). When the first has arrived, what the
 others have got says how the link was shared. `sigma` is the standard deviation of the logarithms of
 these shares within a round, over all rounds; 0: equal shares, as max-min fairness has them.
+
+"in turn": several clients of one server, each of which receives a message, then sends one, and so
+on, as trainers do that look up rows and send gradients. `duplex` is the share of what both
+directions of the server's link carry together that they have carried; clients that stay in step
+reach 0.5, for they all receive and then all send.
 """
 
 from __future__ import annotations
@@ -23,14 +28,9 @@ from statistics import mean, median
 
 from script import options
 
-from recsim_train.config.frames import FRAME, SEGMENT
+from recsim_train.config.frames import FRAME, SEGMENT, room
 from recsim_train.executor.emulation.cluster import EmulatedCluster
-from recsim_train.executor.emulation.layout import (
-    LEAST_WAITING,
-    EmulatedHost,
-    EmulatedLayout,
-    Link,
-)
+from recsim_train.executor.emulation.layout import EmulatedHost, EmulatedLayout, Link
 
 MBIT = 1e6 / 8
 PORT = 5000
@@ -101,12 +101,8 @@ class Rounds:
 
 
 def measured(pattern: str, flows: int, mbit: float, queue: str, size: int, rounds: int) -> Rounds:
-    """One setting."""
-    rate = mbit * MBIT
-    link = Link(rate, queue, max(LEAST_WAITING * FRAME, round(5e-3 * rate)))  # type: ignore[arg-type]
-    hosts = tuple(
-        EmulatedHost(f"host {n}", IPv4Address("10.77.0.1") + n, 0, link) for n in range(flows + 1)
-    )
+    """One setting of messages at once."""
+    hosts = _hosts(flows, mbit, queue)
     work = Rounds(size, rounds, flows)
     with EmulatedCluster(EmulatedLayout(hosts)) as cluster:
         threads = []
@@ -128,8 +124,69 @@ def measured(pattern: str, flows: int, mbit: float, queue: str, size: int, round
     return work
 
 
+def _hosts(others: int, mbit: float, queue: str) -> tuple[EmulatedHost, ...]:
+    """One host and so many others, of equal links."""
+    rate = mbit * MBIT
+    link = Link(rate, queue, round(room(rate, 5e-3)))  # type: ignore[arg-type]
+    return tuple(
+        EmulatedHost(f"host {n}", IPv4Address("10.77.0.1") + n, 0, link) for n in range(others + 1)
+    )
+
+
 def _listen(address: str, port: int, made: list[socket.socket]) -> None:
     made.append(socket.create_server((address, port)))
+
+
+def turns(clients: int, mbit: float, queue: str, size: int, turns: int) -> float:
+    """`duplex` of clients that send and receive in turn, from when all have done half of their
+    turns until the first is done."""
+    hosts = _hosts(clients, mbit, queue)
+    begin = threading.Barrier(clients)
+    times: list[list[float]] = [[] for _ in range(clients)]
+
+    def serve(server: socket.socket) -> None:
+        with server:
+            connection, _ = server.accept()
+        with connection:
+            connection.settimeout(LIMIT)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(turns):
+                connection.sendall(bytes(size))
+                _receive(connection, size)
+
+    def ask(address: str, client: int) -> None:
+        with socket.create_connection((address, PORT + client), timeout=LIMIT) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            begin.wait(LIMIT)
+            for _ in range(turns):
+                _receive(connection, size)
+                connection.sendall(bytes(size))
+                times[client].append(time.monotonic())
+
+    with EmulatedCluster(EmulatedLayout(hosts)) as cluster:
+        threads = []
+        home = cluster.namespace(hosts[0].name)
+        for client in range(clients):
+            made: list[socket.socket] = []
+            address = str(hosts[0].address)
+            home.do(partial(_listen, address, PORT + client, made))
+            away = cluster.namespace(hosts[client + 1].name)
+            threads += [
+                threading.Thread(target=home.do, args=[partial(serve, made[0])]),
+                threading.Thread(target=away.do, args=[partial(ask, address, client)]),
+            ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(4 * LIMIT)
+    begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
+    moved = 2 * size * sum(begun < at <= done for own in times for at in own)
+    return moved / (done - begun) / (2 * mbit * MBIT * SEGMENT / FRAME)
+
+
+def _receive(connection: socket.socket, size: int) -> None:
+    while size:
+        size -= len(connection.recv(min(size, 1 << 16)))
 
 
 SETTINGS = (
@@ -139,29 +196,61 @@ SETTINGS = (
 """(connections, Mbit/s, KiB of a message)"""
 
 
+IN_TURN = (
+    (2, 20, 16, 100), (3, 20, 16, 100), (4, 20, 16, 100), (3, 20, 64, 40), (3, 20, 256, 20),
+    (2, 40, 64, 100), (2, 40, 128, 80), (2, 40, 256, 60), (2, 40, 512, 40), (3, 40, 512, 40),
+    (4, 40, 256, 60), (8, 40, 64, 60), (8, 40, 128, 30), (4, 200, 256, 200), (2, 200, 2048, 40),
+)  # fmt: skip
+"""(clients, Mbit/s, KiB of a message, turns)"""
+
+
 def main() -> None:
-    """Measure a table of settings."""
-    asked = options(__doc__, {"--rounds": (30, "of each setting"), "--out": ("", "a JSON file")})
-    found = []
+    """Measure both tables."""
+    about = {
+        "--rounds": (30, "of each setting of messages at once"),
+        "--repeats": (3, "of each setting of clients in turn; the median counts"),
+        "--out": ("", "a JSON file"),
+        "--only": ("", "in turn: that table alone, the other as the file has it"),
+    }
+    asked = options(__doc__, about)
+    found: list[dict[str, object]] = []
+    if asked.only:
+        kept = json.loads(Path(asked.out).read_text())
+        found += [row for row in kept if row["pattern"] != "in turn"]
+
+    def say(**figures: object) -> None:
+        found.append(figures)
+        print(json.dumps(figures), flush=True)
+
     for queue in ("fifo", "fair"):
-        for pattern in ("incast", "outcast"):
+        for pattern in () if asked.only else ("incast", "outcast"):
             for flows, mbit, kib in SETTINGS:
                 work = measured(pattern, flows, mbit, queue, kib << 10, asked.rounds)
                 ideal = flows * (kib << 10) / (mbit * MBIT * SEGMENT / FRAME)
                 took = median(work.seconds[2:])
-                found.append(
-                    {
-                        "queue": queue,
-                        "pattern": pattern,
-                        "flows": flows,
-                        "mbit": mbit,
-                        "kib": kib,
-                        "sigma": round(work.sigma, 3),
-                        "seconds": round(took, 4),
-                        "of_ideal": round(took / ideal, 3),
-                    }
+                say(
+                    queue=queue,
+                    pattern=pattern,
+                    flows=flows,
+                    mbit=mbit,
+                    kib=kib,
+                    sigma=round(work.sigma, 3),
+                    seconds=round(took, 4),
+                    of_ideal=round(took / ideal, 3),
                 )
-                print(json.dumps(found[-1]), flush=True)
+        for flows, mbit, kib, many in IN_TURN:
+            tries = [turns(flows, mbit, queue, kib << 10, many) for _ in range(asked.repeats)]
+            say(
+                queue=queue,
+                pattern="in turn",
+                flows=flows,
+                mbit=mbit,
+                kib=kib,
+                turns=many,
+                duplex=round(median(tries), 3),
+                least=round(min(tries), 3),
+                most=round(max(tries), 3),
+            )
     if asked.out:
         Path(asked.out).write_text(json.dumps(found, indent=1) + "\n")
 

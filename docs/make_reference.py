@@ -39,6 +39,7 @@ from recsim_train.config.presets import describe_presets
 from recsim_train.config.reference import settings_table
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RackTopology, Traffic
+from recsim_train.report.glossary import source
 from recsim_train.strategy.options import rows
 from recsim_train.strategy.registry import schemas, strategies
 
@@ -159,9 +160,19 @@ def profile() -> str:
     return "\n".join(parts)
 
 
+def words() -> str:
+    """The glossary, of which pages of reports show what they use."""
+    made = (
+        "Made by `python docs/make_reference.py` from `recsim_train/report/words.md`; edit that.\n"
+    )
+    return f"# Glossary\n\n{made}\n{source()}"
+
+
 def build() -> dict[Path, str]:
     """Every page by its file."""
-    pages = {"commands": commands(), "settings": settings(), "profile": profile()}
+    pages = {
+        "commands": commands(), "settings": settings(), "profile": profile(), "words": words()
+    }  # fmt: skip
     return {FOLDER / f"{name}.md": text.rstrip() + "\n" for name, text in pages.items()}
 
 

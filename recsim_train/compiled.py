@@ -6,6 +6,7 @@ import hashlib
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -13,10 +14,22 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
+from numba.np import linalg
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _SUM = 32
 """Bytes of a checksum."""
+
+
+def _without_a_blas() -> None:
+    """When numba loads its first function it looks for a BLAS, and so imports scipy's linear
+    algebra, a third of a second. Nothing here calls one, and what does looks for it again."""
+    looks = linalg.ensure_blas
+    linalg.ensure_blas = lambda: None
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = looks
 
 
 class _Files(IndexDataCacheFile):
@@ -48,6 +61,7 @@ class _Kept(FunctionCache):
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, *asked: Any) -> Any:
+        _without_a_blas()
         try:
             return super().load_overload(*asked)
         except Exception:  # of a damaged file it may be any
@@ -68,6 +82,14 @@ def kept(function: _Function, **options: Any) -> _Function:
     with suppress(RuntimeError):  # none of them can be written: each process compiles for itself
         made._cache = _Kept(function)  # as njit(cache=True) does with numba's own
     return cast(_Function, made)
+
+
+def is_kept(function: Callable[..., Any]) -> bool:
+    """Whether one of `kept` needs no compiling: this process has compiled it, or a file has it."""
+    known: Any = function
+    with suppress(Exception):  # of a damaged file it may be any
+        return bool(known.signatures or known._cache._cache_file._load_index())
+    return False
 
 
 def _prefetch(_: Any, rows: Any, row: Any, column: Any) -> Any:

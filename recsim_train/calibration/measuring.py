@@ -12,64 +12,54 @@ from recsim_train.calibration import grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess, both_ends
 from recsim_train.calibration.own import unit
 from recsim_train.calibration.prices import Crowd, contention
-from recsim_train.calibration.speed import measure_speed
-from recsim_train.config.speed import MachineSpeed
+from recsim_train.calibration.stages import Stages
 from recsim_train.results import environment
-
-Progress = Callable[[int, int], None]
 
 _LIMIT = 150.0
 """Seconds that one part may take; each takes a fraction of it on an idle machine."""
 MOST_BUSY = 8
 """Processes that are run side by side at most."""
-_SPEEDS = 6
-"""How often the machine's speed is measured while nothing else runs."""
 _BUSY_TURNS = 10
 """Turns of one busy process and of all."""
-_PLAN, _WIRE, _LOCK, _RUN = 2, 8, 20, 4
-"""Units of progress (about a second each) of a turn of a plan of `unit`, of a wire, of the lock, of
-a run of `talk`, `reads` and `meet`."""
+CORES, OPERATIONS, LOCK, MESSAGES = "cores", "operations", "interpreter lock", "messages"
+READING, REQUESTS, COLLECTIVES = "reading", "requests", "collectives"
+"""Its stages."""
+_SPEED, _PLAN, _RUN = 1.0, (2.3, 1.2), (8.0, 4.0)
+"""Seconds of a reading of the machine's speed, of a turn of a plan of `unit`, of a run of `talk`,
+`reads` or `meet`; in a full calibration and in a quick one."""
+
+
+def seconds_of(*, quick: bool) -> dict[str, float]:
+    """About what each stage takes, in their order."""
+    plan, run = _PLAN[quick], _RUN[quick]
+    return {
+        CORES: 4.0 if quick else 12.0,
+        OPERATIONS: _SPEED + plan * unit.turns_of(quick=quick) * len(unit.plans(quick=quick)),
+        LOCK: _SPEED + (1.0 if quick else 16.0),
+        MESSAGES: 4.0 if quick else 8.0,
+        READING: _SPEED + run / 2.0 * reads.runs_of(quick=quick),
+        REQUESTS: _SPEED + run * talk.runs_of(quick=quick),
+        COLLECTIVES: 2.0 * _SPEED + run * meet.runs_of(quick=quick),
+    }
 
 
 class Measuring:
     """One calibration, part by part."""
 
-    def __init__(self, quick: bool, progress: Progress | None) -> None:
-        self.quick = quick
+    def __init__(self, quick: bool, stages: Stages) -> None:
+        self.quick, self._stages = quick, stages
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
-        self._total = _PLAN * unit.turns_of(quick=quick) * len(unit.plans(quick=quick)) + _SPEEDS
-        self._total += 2 * _BUSY_TURNS + 1
-        self._total += (_LOCK if self.cores > 1 else 0) + 2 * _WIRE
-        self._total += _RUN * (talk.runs_of(quick=quick) + reads.runs_of(quick=quick))
-        self._total += _RUN * meet.runs_of(quick=quick)
-        self._done = 0
-        self._progress = progress
 
-    def tick(self, units: int = 1) -> None:
-        """Tell the caller that ``units`` more are done."""
-        self._done = min(self._total, self._done + units)
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-    def finish(self) -> None:
-        """Tell the caller that all is done."""
-        self.tick(self._total)
-
-    def speed(self) -> MachineSpeed:
-        """How fast the machine is at the moment, where nothing else runs."""
-        found = measure_speed()
-        self.tick()
-        return found
-
-    def run_done(self) -> None:
-        """Tell the caller that one more run of `talk`, `reads` or `meet` is done."""
-        self.tick(_RUN)
+    def stage(self, name: str, steps: int = 1) -> Callable[[], None]:
+        """The next stage begins; see `Stages.begin`."""
+        return self._stages.begin(name, steps)
 
     def operations(self) -> unit.FromPlans:
         """Operations of calibration's own plans, on one thread and, of large batches, on one for
         each core."""
-        return unit.measure(self.cores, lambda: self.tick(_PLAN), quick=self.quick)
+        turns = unit.turns_of(quick=self.quick) * len(unit.plans(quick=self.quick))
+        return unit.measure(self.cores, self.stage(OPERATIONS, turns), quick=self.quick)
 
     def lock(self) -> list[Crowd]:
         """Threads of one process, which share its lock; nothing where there is one core."""
@@ -77,7 +67,6 @@ class Measuring:
             return []
         with MeasuringProcess("lock", {"quick": self.quick}, _LIMIT) as child:
             seen: list[Any] = child.result()
-        self.tick(_LOCK)
         return [Crowd(*each) for each in seen]
 
     def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
@@ -94,9 +83,7 @@ class Measuring:
         with ExitStack() as stack:
             if crowded:
                 self._occupy(stack)
-            results = both_ends("wire", request, _LIMIT)
-        self.tick(_WIRE)
-        return results
+            return both_ends("wire", request, _LIMIT)
 
     def _occupy(self, stack: ExitStack) -> None:
         """Keep every core busy until ``stack`` is left."""
@@ -120,7 +107,6 @@ class Measuring:
                     child.tell({})
                 for child in children[:many]:
                     child.hear()
-                self.tick()
             for child in children:
                 child.tell({"stop": True})
             return [child.result() for child in children]

@@ -71,7 +71,12 @@ class Missed:
         return f"median error {median(off):.0%}, largest {off[-1]:.0%}, of {len(off)} runs"
 
 
-def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Missed | None:
+def own_error(
+    runs: Sequence[OwnRun],
+    cluster: Cluster,
+    predict: Predict,
+    tick: Callable[[], object] = lambda: None,
+) -> Missed | None:
     """What predictions of these runs miss, and what of it their known errors do not explain; None:
     there are none.
 
@@ -86,7 +91,10 @@ def own_error(runs: Sequence[OwnRun], cluster: Cluster, predict: Predict) -> Mis
     """
     if not runs:
         return None
-    said = [predict(own, cluster) for own in runs]
+    said = []
+    for own in runs:
+        said.append(predict(own, cluster))
+        tick()
     misses = [
         log(one.examples_per_second / own.examples_per_second)
         for one, own in zip(said, runs, strict=True)

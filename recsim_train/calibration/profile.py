@@ -20,7 +20,17 @@ import psutil
 
 from recsim_train.calibration import grid, meet, reads, talk
 from recsim_train.calibration.fit import Observation, fit
-from recsim_train.calibration.measuring import MOST_BUSY, Measuring, Progress
+from recsim_train.calibration.measuring import (
+    COLLECTIVES,
+    CORES,
+    LOCK,
+    MESSAGES,
+    MOST_BUSY,
+    READING,
+    REQUESTS,
+    Measuring,
+)
+from recsim_train.calibration.measuring import seconds_of as measured_seconds
 from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
@@ -38,6 +48,8 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
+from recsim_train.calibration.speed import measure_speed
+from recsim_train.calibration.stages import Stages
 from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
@@ -54,46 +66,67 @@ from recsim_train.config.cluster import (
 )
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results import environment
+from recsim_train.results.drift import MOVED
+
+OWN = "predictions of its own runs"
+_OWN = 5.0, 3.0
+"""Seconds of each, in full and quick."""
+UNSEEN = MOVED
+"""What varies from one minute to another, such as the machine's speed, a quick calibration sees
+once, in whichever minute it comes. It is taken to vary by as much as counts as a machine that has
+not moved (relative standard deviation): what is less is noticed nowhere."""
+
+
+def seconds_of(*, quick: bool) -> dict[str, float]:
+    """About what each stage of a calibration takes, in their order."""
+    runs = talk.own_runs_of(quick=quick) + reads.runs_of(quick=quick) + meet.runs_of(quick=quick)
+    return {**measured_seconds(quick=quick), OWN: _OWN[quick] * runs}
 
 
 def calibrate_machine(
     *,
     name: str,
     command: list[str] | str,
-    progress: Progress | None = None,
+    stages: Stages | None = None,
     predict: Predict | None = None,
     quick: bool = False,
 ) -> Cluster:
     """Measure this machine and return its profile.
 
-    ``command``: the command line to note in it; ``progress``: called with (done, total);
-    ``predict``: what tells how far predictions are off calibration's own runs; none: that is not
-    asked; ``quick``: a few settings only, for tests of the machinery. Nothing else should run
-    meanwhile: the load before the start is noted in the profile. Raises RunFailed when a part
-    fails.
+    ``command``: the command line to note in it; ``stages``: those of `seconds_of`, to be told how
+    far it is; ``predict``: what tells how far predictions are off calibration's own runs; none:
+    that is not asked; ``quick``: fewer settings, shorter runs, wider uncertainties (`UNSEEN`).
+    Nothing else should run meanwhile: the load before the start is noted in the profile. Raises
+    RunFailed when a part fails.
     """
+    stages = stages or Stages(seconds_of(quick=quick))
     begin = time.monotonic()
     load = os.getloadavg()[0]
     by_core = enumerate(psutil.cpu_percent(interval=0.2, percpu=True))
     processor = fmean([busy for core, busy in by_core if core in environment.allowed()] or [0.0])
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
-        measuring, folder = Measuring(quick, progress), Path(path)
-        before, between = measuring.speed(), []
+        measuring, folder = Measuring(quick, stages), Path(path)
+        measuring.stage(CORES)
+        before, between = measure_speed(), []
         shared, jitter = measuring.busy()
         turn = measuring.turn()
         operations = measuring.operations()
-        between.append(measuring.speed())
+        measuring.stage(LOCK)
+        between.append(measure_speed())
         crowded = measuring.lock()
-        between.append(measuring.speed())
+        measuring.stage(MESSAGES)
+        between.append(measure_speed())
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
-        done = measuring.run_done
+        done = measuring.stage(READING, reads.runs_of(quick=quick))
         rows = reads.measure(folder, measuring.cores, done, quick=quick)
-        between.append(measuring.speed())
+        done = measuring.stage(REQUESTS, talk.runs_of(quick=quick))
+        between.append(measure_speed())
         talked = talk.measure(folder, measuring.cores, done, quick=quick)
-        between.append(measuring.speed())
+        done = measuring.stage(COLLECTIVES, meet.runs_of(quick=quick))
+        between.append(measure_speed())
         met = meet.measure(folder, measuring.cores, done, quick=quick)
-        after = measuring.speed()
+        after = measure_speed()
         speeds = MachineSpeeds(before=before, after=after, between=tuple(between))
         prices, colder = _work_prices(operations.observations, talked, [read.seen for read in rows])
         law = _thread_law(operations.threaded, measuring.cores, shared, prices)
@@ -119,9 +152,10 @@ def calibrate_machine(
         missed = None
         if predict is not None:  # while the data of these runs are there
             with talk.known(talk.Talk), talk.known(meet.Meet):
-                missed = own_error(runs, cluster, predict)
-    measuring.finish()
+                missed = own_error(runs, cluster, predict, measuring.stage(OWN, len(runs)))
     whole: dict[str, object] = {"seconds": round(time.monotonic() - begin, 1)}
+    if quick:
+        whole["unseen"] = UNSEEN
     if missed is not None:
         whole["own_error"] = missed.beyond
         whole["residuals"] = calibration.residuals | {"calibration's own runs": str(missed)}

@@ -30,8 +30,6 @@ _PAUSE = 3.0
 _KEPT = 24
 """Turns of whose speed a profile keeps, at most."""
 
-Progress = Callable[[int, int], None]
-
 
 def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
     """One reading by a process for each core, side by side, in about a second. Raises RunFailed
@@ -88,7 +86,13 @@ class Turns:
         self._speeds: list[MachineSpeed | None] = []
         """By turn: each plan has one, then each has its second."""
 
-    def make(self, plans: int, rounds: int, measure: Callable[[int], None], say: Progress) -> None:
+    def make(
+        self,
+        plans: int,
+        rounds: int,
+        measure: Callable[[int], None],
+        say: Callable[[int, int], None],
+    ) -> None:
         """``measure``: a turn of the plan of this number. Each has ``rounds`` of them, with those
         of all others between. ``say``: is told how many are done of how many."""
         self._plans, last = plans, self._read()

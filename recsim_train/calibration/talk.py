@@ -112,6 +112,12 @@ _REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
 _OTHER_WAYS = 2
 """Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
+_QUICK: tuple[tuple[int, Execution, int], ...] = (
+    (0, _WAYS[0], 2), (1, _WAYS[0], 2), (3, _WAYS[0], 2), (4, _WAYS[0], 2),
+    (0, _WAYS[1], 4), (1, _WAYS[2], 4),
+)  # fmt: skip
+"""(which of `RUNS`, how its requests travel, how many times shorter) of a quick calibration: so
+many travel as users' do that prices which are asked for everywhere show how they scatter."""
 _ROWS = 12_000
 
 
@@ -136,14 +142,23 @@ class Talked:
 
 def runs_of(*, quick: bool) -> int:
     """How many runs `measure` makes."""
-    return len(list(_runs(quick=quick)))
+    return len(_runs(quick=quick))
 
 
-def _runs(*, quick: bool) -> Iterator[tuple[int, Execution]]:
-    """(which of `RUNS`, how its requests travel)."""
-    for number in range(_OTHER_WAYS if quick else len(RUNS)):
-        for execution in _WAYS if number < _OTHER_WAYS else _WAYS[:1]:
-            yield number, execution
+def own_runs_of(*, quick: bool) -> int:
+    """How many of them a prediction is held against: those that travel as users' do."""
+    return sum(execution == _WAYS[0] for _, execution, _ in _runs(quick=quick))
+
+
+def _runs(*, quick: bool) -> Sequence[tuple[int, Execution, int]]:
+    """(which of `RUNS`, how its requests travel, how many times shorter)."""
+    if quick:
+        return _QUICK
+    return [
+        (number, execution, 1)
+        for number in range(len(RUNS))
+        for execution in (_WAYS if number < _OTHER_WAYS else _WAYS[:1])
+    ]
 
 
 def trainers_on(cores: int) -> int:
@@ -156,13 +171,12 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     found = []
     trainers = trainers_on(cores)
     with known(Talk):
-        for number, execution in _runs(quick=quick):
+        for number, execution, shorter in _runs(quick=quick):
             asks, setting, batch, steps = RUNS[number]
             path = folder / f"talk-{number}.tsv"
             if not path.exists():
                 write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
-            done = steps // 4 if quick else steps
-            run = experiment(asks, setting, batch, trainers, done, path, execution)
+            run = experiment(asks, setting, batch, trainers, steps // shorter, path, execution)
             found.append(_talked(run, asks, execution))
             tick()
     return found

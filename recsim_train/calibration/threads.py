@@ -115,12 +115,14 @@ def fit_threads(
             laws[group] = ASSUMED_THREADS.of(group)
             continue
         share = float(serial[place])
-        law: dict[str, Any] = {"overhead": min(share, float(overhead[place]))}
-        if share > 1.01 * _LEAST:
+        sure = share > 1.01 * _LEAST
+        share = share if sure else _LEAST
+        law: dict[str, Any] = {"serial": share, "overhead": min(share, float(overhead[place]))}
+        if sure:
             error = min(1.0, max(_NOISE, float(spread[place]) / share))
-            law |= {"serial": share, "uncertainty": error, "basis": "fit"}
+            law |= {"uncertainty": error, "basis": "fit"}
         else:
-            law |= {"serial": _LEAST, "uncertainty": 1.0, "basis": "limit"}
+            law |= {"uncertainty": 1.0, "basis": "limit"}
         laws[group] = Scaling.model_construct(**law)
     if seen.woken.any():
         error = float(np.std([once for _, once in samples])) / wake if wake > _LEAST else 1.0

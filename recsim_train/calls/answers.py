@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.report import naming, text
+from recsim_train.report.document import TextTable
+from recsim_train.report.html import fragment
 from recsim_train.results.folder import RUNS
+from recsim_train.results.interval import of_row
 from recsim_train.results.row import row_of
 from recsim_train.results.rundir import RunRecord, World, read_run
 from recsim_train.session.job import Job
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """One prediction or one measurement."""
 
@@ -44,12 +48,35 @@ class Run:
     path: Path | None
     """Its run directory; None of a sweep's points, unless the sweep keeps runs."""
 
+    def __repr__(self) -> str:
+        """On one line: its figures are many."""
+        said = (
+            self.status
+            if self.examples_per_second is None
+            else f"{text.rate(self.examples_per_second)} examples/s"
+        )
+        named = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        what = "prediction" if self.world == "simulated" else "measurement"
+        return f"<Run: {what} of {' at '.join(filter(None, (self.strategy, named)))}, {said}>"
+
+    def _repr_html_(self) -> str:
+        """In notebooks: the table of this run alone."""
+        return Runs((self,))._repr_html_()
+
     @property
     def folder(self) -> Path:
         """Its run directory. Raises ValueError if there never was one."""
         if self.path is None:
             raise ValueError("a sweep's point leaves a row only; sweep.keep_runs=true keeps more")
         return self.path
+
+    @property
+    def whole_interval(self) -> tuple[float, float] | None:
+        """Examples per second: of a prediction 90 %, with what calibration's errors make of it; of
+        a measurement `interval`. None where nothing is known of its errors."""
+        if self.world == "real" or self.examples_per_second is None:
+            return self.interval
+        return of_row(self.figures)
 
     @property
     def record(self) -> RunRecord:
@@ -66,7 +93,7 @@ class Run:
         return self.record.summary.auc if self.world == "real" else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Runs:
     """The runs of a study, in order; a sequence of `Run`."""
 
@@ -76,6 +103,34 @@ class Runs:
     caveats: tuple[str, ...] = ()
     """Of a sweep: where its profiles are of another machine or torch than there are here. What must
     be known of each point is in its row."""
+
+    def __repr__(self) -> str:
+        """On one line: what they are of."""
+        kinds = dict.fromkeys(run.strategy for run in self.runs)
+        worlds = {"simulated": "predictions", "real": "measurements"}
+        what = " and ".join(dict.fromkeys(worlds[run.world] for run in self.runs)) or "runs"
+        return f"<Runs: {len(self.runs)} {what} of {', '.join(kinds) or 'nothing'}>"
+
+    def _repr_html_(self) -> str:
+        """In notebooks: a row for each run."""
+        return fragment([self._table()])
+
+    def _table(self) -> TextTable:
+        keys = list(dict.fromkeys(key for run in self.runs for key in run.settings))
+        rows = [
+            (
+                run.strategy,
+                *(str(run.settings.get(key, text.NONE)) for key in keys),
+                run.world,
+                text.rate(run.examples_per_second),
+                text.between(ends) if (ends := run.whole_interval) else text.NONE,
+                naming.phrase(run.bottleneck or text.NONE),
+                run.status,
+            )
+            for run in self.runs
+        ]
+        heads = ("strategy", *keys, "world", "examples/s", "interval", "bound by", "status")
+        return TextTable.of(heads, rows, ("strategy", *keys, "world", "bound by", "status"))
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)
@@ -95,12 +150,22 @@ class Runs:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Profile:
     """What this machine's calibration found, and where it was written."""
 
     cluster: Cluster
     path: Path
+
+    def __repr__(self) -> str:
+        """On one line: it holds every price."""
+        known = self.cluster.calibration
+        when = "not calibrated" if known is None else f"calibrated {known.date} on {known.machine}"
+        return f"<Profile {self.cluster.name!r}: {when}, in {self.path}>"
+
+    def _repr_html_(self) -> str:
+        """In notebooks: its prices."""
+        return str(self.to_frame().to_html())
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each price: seconds per unit, and its relative uncertainty (95 %)."""

@@ -1,16 +1,17 @@
-"""The parts that all commands share: options, exit codes, messages, progress."""
+"""The parts that all commands share: options, exit codes, messages."""
 
 from __future__ import annotations
 
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, ParamSpec, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
+
+from recsim_train.cli import progress
 
 if TYPE_CHECKING:
     from recsim_train.session.caller import Caller
@@ -90,37 +91,7 @@ JobsOption = Annotated[
 ]
 
 
-class _Heard:
-    """A stream for messages that nobody need hear: where it is closed or full, or its reader has
-    gone, they are lost, and no work ends for that."""
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-        self.encoding = getattr(stream, "encoding", None) or "utf-8"
-
-    def write(self, text: str) -> int:
-        if self._stream is not None:
-            with suppress(OSError, ValueError):
-                self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        if self._stream is not None:
-            with suppress(OSError, ValueError):
-                self._stream.flush()
-
-    def isatty(self) -> bool:
-        return self._stream is not None and not self._stream.closed and self._stream.isatty()
-
-    def fileno(self) -> int:
-        if self._stream is None:
-            raise ValueError("a closed stream has no number")
-        return self._stream.fileno()
-
-
-def say(text: str) -> None:
-    """A message to the person: standard error, so that --json stays one document."""
-    print(text, file=_Heard(sys.stderr), flush=True)
+say = progress.say
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
@@ -158,36 +129,8 @@ def print_json(document: object) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
-@contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress callback (done, total): a bar on a terminal, a line per tenth elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(file=cast("IO[str]", _Heard(sys.stderr)))
-    if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(title, total=None)
-
-            def draw(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
-
-            yield draw
-        return
-    tenths = -1
-
-    def line(done: int, total: int) -> None:
-        nonlocal tenths
-        if total and done * 10 // total > tenths:
-            tenths = done * 10 // total
-            say(f"{title}: {tenths * 10} %")
-
-    yield line
-
-
 def caller() -> Caller:
     """Who asks: the person at this terminal, by this command line."""
     from recsim_train.session.caller import Caller
 
-    return Caller(say, progress_bar, ("recsim-train", *sys.argv[1:]))
+    return Caller(say, progress.progress_bar, ("recsim-train", *sys.argv[1:]))

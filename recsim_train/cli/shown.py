@@ -18,23 +18,32 @@ if TYPE_CHECKING:
 
 
 def show_plans(jobs: Sequence[Job], json: bool) -> None:
-    """What would be started, and whether it fits into the hosts; raises UserError if not."""
+    """What would be started, with what can be said of it beforehand; raises UserError for what does
+    not fit into the hosts."""
     from recsim_train.config.errors import UserError
     from recsim_train.placement.describe import describe, plan_document
+    from recsim_train.session import told
 
     fits = [job.memory() for job in jobs]
+    known = [
+        None if memory is None or memory.problem else job.beforehand()
+        for job, memory in zip(jobs, fits, strict=True)
+    ]
     if json:
         documents = [
-            plan_document(job.plan) | ({} if memory is None else {"memory": memory.document()})
-            for job, memory in zip(jobs, fits, strict=True)
+            plan_document(job.plan)
+            | ({} if memory is None else {"memory": memory.document()})
+            | ({} if before is None else {"beforehand": before.document()})
+            for job, memory, before in zip(jobs, fits, known, strict=True)
         ]
         common.print_json({"plans": documents})
-    for job, memory in zip(jobs, fits, strict=True):
+    for job, memory, before in zip(jobs, fits, known, strict=True):
         if not json:
-            print(describe(job.plan))
-        if memory is not None and not json:
-            said = "does not fit" if memory.problem else memory.phrase  # the error says why
-            print(f"  {memory.asked}: {said}")
+            verdicts = [] if before is None else list(told.verdicts(before))
+            if memory is not None:
+                said = "does not fit" if memory.problem else memory.phrase  # the error says why
+                verdicts.insert(0, f"{memory.asked}: {said}")
+            print(describe(job.plan, verdicts))
         for warning in () if memory is None else memory.warnings:
             common.say(f"note: {warning}")
     problems = [f.problem for f in fits if f is not None and f.problem]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import hypot, sqrt
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -68,10 +68,11 @@ class Network(Section):
     """Highest rate of one connection, bytes per second; none: the NIC alone binds."""
     queue: Queue = "fifo"
     """How packets wait for a link: "fifo", in one queue; "fair", in one for each host that they go
-    to, which take turns packet by packet. Emulated hosts have it; predictions do not know it."""
+    to, which take turns packet by packet. Emulated hosts have it. It decides how unequally messages
+    share a link; where a profile does not say, a prediction's interval holds both."""
     queue_length: PositiveDuration = 5e-3
     """For how long a packet waits at most, at the link's rate; what would wait longer is
-    dropped, though never of fewer than 64 packets. As ``queue``."""
+    dropped, though never of fewer than 64 packets."""
     loopback: Loopback | None = None
     """What calibration measured within its own machine. With ``colocate: false`` such a value is
     refused where a network's is expected. None: the figures are no measured machine's."""
@@ -340,6 +341,10 @@ class Calibration(Section):
     operation; where a fifth is around operations (calls, requests, messages, collectives) a fifth
     of it. How far one run is from another of the same is in it. 0: they miss no more than is known,
     which is no proof that the model has no error. None: not known."""
+    unseen: Share = 0.0
+    """By how much the machine's speed may be another from one minute to the next without this
+    calibration, a quick one, having seen it: relative standard deviation. 0: it took long enough to
+    see that."""
     valid_range: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """Range of the settings that were measured, such as batch size; outside it is extrapolation."""
 
@@ -349,8 +354,8 @@ class Calibration(Section):
         which is the mean of its readings; no prediction knows the speed itself. None: not known."""
         speeds = self.machine_speed
         if speeds is None or speeds.spread is None:
-            return None
-        return speeds.spread * sqrt(1.0 + 1.0 / speeds.readings)
+            return self.unseen or None
+        return hypot(self.unseen, speeds.spread * sqrt(1.0 + 1.0 / speeds.readings))
 
 
 class Cluster(Section):

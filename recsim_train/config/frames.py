@@ -13,6 +13,22 @@ TCP_OVER_ETHERNET: Final = round(SEGMENT / FRAME, 4)
 ACKNOWLEDGING: Final = 1 / 2
 """Frames of acknowledgement for a full segment: one for every second one (RFC 5681, 4.2)."""
 
+ANSWERED: Final = ACKNOWLEDGING * (FRAME - SEGMENT) / FRAME
+"""What acknowledgements take of a link's other direction, by what payload takes of its own."""
+_LEAST_WAITING: Final = 64
+
+
+def room(rate: float, seconds: float) -> float:
+    """Bytes of frames that may wait for a link of ``rate`` bytes per second: for so many seconds,
+    but at least 64 frames, since TCP begins with ten segments of each sender."""
+    return max(_LEAST_WAITING * FRAME, rate * seconds)
+
+
+def burst(rate: float) -> float:
+    """Bytes of frames that a shaped link of ``rate`` bytes per second lets pass at once after a
+    pause: some 4 kB for each 100 Mbit/s, two frames at least."""
+    return max(2.0 * FRAME, rate * 8.0 / 25_000.0)
+
 
 def framed(payload: float) -> float:
     """Bytes of frames by which so many of payload travel, those that acknowledge it included."""

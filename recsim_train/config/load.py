@@ -56,28 +56,28 @@ class Loaded:
     """How `validate` judges it; the experiment itself holds none."""
 
 
-def load_experiment(path: Path, sets: Sequence[str], schemas: Schemas) -> Loaded:
+def load_experiment(source: Path | YamlDocument, sets: Sequence[str], schemas: Schemas) -> Loaded:
     """Read an experiment, change it as ``sets`` (``key=value``) say, check it.
 
     ``schemas``: the known strategies and their options. Of a sweep: its first point. Raises
     UserError if the file cannot be read, ConfigErrors with every problem that it has.
     """
-    source = read_experiment(path, sets)
-    return _load_point(source, next(expand(source.dimensions)), schemas)
+    file = read_experiment(source, sets)
+    return _load_point(file, next(expand(file.dimensions)), schemas)
 
 
-def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loaded]:
+def load_points(source: Path | YamlDocument, sets: Sequence[str], schemas: Schemas) -> list[Loaded]:
     """As `load_experiment`, for every point of a sweep. Problems of all points are raised at once,
     each with the first point that has it."""
-    source = read_experiment(path, sets)
-    points = list(expand(source.dimensions))
+    file = read_experiment(source, sets)
+    points = list(expand(file.dimensions))
     if len(points) == 1:
-        return [_load_point(source, points[0], schemas)]
+        return [_load_point(file, points[0], schemas)]
     loaded = []
     first_met: dict[Problem, tuple[Point, int]] = {}
     for point in points:
         try:
-            loaded.append(_load_point(source, point, schemas))
+            loaded.append(_load_point(file, point, schemas))
         except ConfigErrors as error:
             for problem in error.problems:
                 first, times = first_met.get(problem, (point, 0))
@@ -92,7 +92,7 @@ def load_points(path: Path, sets: Sequence[str], schemas: Schemas) -> list[Loade
     if (more := len(first_met) - _MOST_PROBLEMS) > 0:
         last = problems[-1]
         problems[-1] = replace(last, message=f"{last.message}; {more} more problems like these")
-    raise ConfigErrors(problems, str(path))
+    raise ConfigErrors(problems, str(file.path))
 
 
 def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loaded:

@@ -38,13 +38,16 @@ class ExperimentFile:
     """All other overrides."""
 
 
-def read_experiment(path: Path, sets: Sequence[str]) -> ExperimentFile:
-    """Read an experiment file and take it apart.
+def read_experiment(source: Path | YamlDocument, sets: Sequence[str]) -> ExperimentFile:
+    """Read an experiment file, unless it is there already, and take it apart.
 
     ``sets``: ``key=value``; a list of values for a setting that takes no list makes it an axis.
     Raises UserError if the file cannot be read, ConfigErrors for what is wrong with the sweep.
     """
-    document = read_document(path, "an experiment")
+    document = source
+    if not isinstance(document, YamlDocument):
+        document = read_document(document, "an experiment")
+    path = Path(document.file)
     mistakes = Mistakes(document.marks, document.file)
     given: list[str | Assignment] = []
     for text in sets:

@@ -8,7 +8,7 @@ would feed. Where no size depends on the data, the shapes alone give them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,15 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.experiment import Data
-from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.generator import expected_distinct
-from recsim_train.data.mixcache import first_rows, row_numbers, table_rows
-from recsim_train.data.stream import BatchStream, generator_stands_in, open_stream
-from recsim_train.placement.plan import EmbeddingShard, Plan
+from recsim_train.data.drawn import DrawnCounts, expected_in_table
+from recsim_train.data.shard_counter import ShardCounter
+from recsim_train.data.stream import generated_rows, generator_stands_in, open_stream
+from recsim_train.placement.plan import Plan
 from recsim_train.workload.shape import mean_ids
 
 _EXACT_IDS = 200_000_000
-"""Ids that are counted exactly at most; about the work of half a minute."""
+"""Ids that are counted exactly at most: some seconds' work, or half a minute's of a file."""
+_REPEATED_IDS = 10_000_000
+"""Of a run that has more, how many are: those of its first batches, which it uses over and over."""
 _EXACT_IDS_FOLDED = 5_000_000
 """The same where trainers stand for others: their batches do, too."""
 _EXACT_ENTRIES = 4_000_000
@@ -84,45 +85,6 @@ def depends_on_data(plan: Plan) -> bool:
     return embedding.service.pooling == "worker" or bool(embedding.split_tables)
 
 
-class _Counter:
-    """Counts a batch's ids by shard: one sort for all tables."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._model, embedding = plan.experiment.model, plan.embedding
-        self._first = first_rows(table_rows(self._model))
-        self._shards: tuple[EmbeddingShard, ...] = embedding.shards if embedding else ()
-        slices = [(place, s) for place, shard in enumerate(self._shards) for s in shard.slices]
-        self._owner = np.array([place for place, _ in slices], dtype=np.int64)
-        self._starts = np.array([self._first[s.table] + s.start for _, s in slices], np.int64)
-        self._stops = np.array([self._first[s.table] + s.stop for _, s in slices], np.int64)
-        self._by_remainder = any(s.step > 1 for _, s in slices)
-        self.lengths = [0] * len(self._shards)
-        if embedding and embedding.service.pooling == "server":
-            variable = {t for t, table in enumerate(self._model.tables) if table.variable}
-            told = variable | set(embedding.split_tables)
-            self.lengths = [
-                plan.examples * sum(s.table in told for s in shard.slices) for shard in self._shards
-            ]
-
-    def count(self, batch: NumpyBatch) -> NDArray[np.int64]:
-        """[shards + 1, 2]: (ids, unique) by shard, and of the whole batch last."""
-        places = np.sort(row_numbers(self._model, batch, self._first))
-        unique = places[np.diff(places, prepend=-1) != 0]
-        shards = len(self._shards)
-        counts = np.zeros((shards + 1, 2), dtype=np.int64)
-        counts[-1] = len(places), len(unique)
-        if self._by_remainder:
-            per_table = np.diff(np.searchsorted(unique, self._first))
-            own_ids = unique - np.repeat(self._first[:-1], per_table)
-            for column, ids in enumerate((batch.ids, own_ids)):
-                counts[:-1, column] = np.bincount(ids % shards, minlength=shards)
-            return counts
-        for column, values in enumerate((places, unique)):
-            inside = np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts)
-            np.add.at(counts[:, column], self._owner, inside)
-        return counts
-
-
 class IdCounts(ABC):
     """Counts of the batch that a loop gets in an iteration."""
 
@@ -134,7 +96,7 @@ class IdCounts(ABC):
         self.exact = False
         """Whether every step's own batches were counted."""
         self._loops = max(1, plan.streams if loops is None else loops)
-        self._counter = _Counter(plan)
+        self._counter = ShardCounter(plan)
         self._lists: dict[int, list[ShardCount]] = {}
 
     @abstractmethod
@@ -173,33 +135,50 @@ class StreamCounts(IdCounts):
         """
         training = plan.experiment.training
         data = feeding_data(plan.experiment.data)
-        kept = _most_exact(plan, loops is not None) if exact_batches is None else exact_batches
         reading = max(1, plan.streams if loops is None else loops)
         wanted = reading * (training.warmup_steps + training.steps)
-        self._exact = min(wanted, kept)
+        if exact_batches is None:
+            exact_batches = _most_exact(plan, loops is not None, wanted)
+        self._exact = min(wanted, exact_batches)
         repeated = f": its first {self._exact:,} batches, over and over"
         how = ", batch by batch" if self._exact == wanted else repeated
         super().__init__(plan, f"counted in the ids of {_name(plan.experiment.data)}{how}", loops)
         self.steps, self.exact = max(1, self._exact // reading), self._exact == wanted
-        self._stream: BatchStream = open_stream(
+        self._ahead = self._drawn(plan, data) if data.path is None else self._read(plan, data)
+        self._counted: list[NDArray[np.int32]] = []
+
+    def _of(self, index: int) -> NDArray[np.int32]:
+        index %= self._exact
+        while len(self._counted) <= index:
+            self._counted.append(next(self._ahead))
+        return self._counted[index]
+
+    def _read(self, plan: Plan, data: Data) -> Iterator[NDArray[np.int32]]:
+        """Of a file's batches."""
+        stream = open_stream(
             plan.experiment.model,
             data,
             batch_size=plan.examples,
             positions=(0,),
             total=1,
             iterations=self._exact,
-            ids_only=True,
         )
-        self._counted: list[NDArray[np.int32]] = []
 
-    def _of(self, index: int) -> NDArray[np.int32]:
-        index %= self._exact
-        while len(self._counted) <= index:
-            self._counted.append(self._counter.count(next(self._stream).batch).astype(np.int32))
-            if len(self._counted) == self._exact:
-                self._stream.check()
-                self._stream.close()
-        return self._counted[index]
+        def counted() -> Iterator[NDArray[np.int32]]:
+            with stream:
+                for number, fed in enumerate(stream, start=1):
+                    if number == self._exact:
+                        stream.check()
+                    yield self._counter.count(fed.batch).astype(np.int32)
+
+        return counted()
+
+    def _drawn(self, plan: Plan, data: Data) -> Iterator[NDArray[np.int32]]:
+        """Of the generator's batches."""
+        first, rows = generated_rows(data)
+        drawn = DrawnCounts(self._counter.asked(data.synthetic, plan.examples, first, rows))
+        pieces = range(-(-self._exact // drawn.together))
+        return (batch for piece in pieces for batch in self._counter.joined(drawn.piece(piece)))
 
 
 class _ShapeCounts(IdCounts):
@@ -223,32 +202,24 @@ def shape_counts(plan: Plan) -> IdCounts:
     model, data, b = experiment.model, experiment.data, plan.examples
     exists = data.path is not None and Path(data.path).exists()
     if exists and _ids_per_batch(plan) * _SAMPLED_BATCHES <= _SAMPLED_IDS:
-        counter = _Counter(plan)
+        counter = ShardCounter(plan)
         with open_stream(
             model, data, batch_size=b, positions=(0,), total=1, iterations=_SAMPLED_BATCHES
         ) as stream:
             sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
         source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {data.path}"
         return _ShapeCounts(plan, source, np.rint(sampled).astype(np.int32))
-    source = f"distinct ids expected for a Zipf exponent of {data.synthetic.zipf:g}"
-    return _ShapeCounts(plan, source, np.rint(_expected(plan)).astype(np.int32))
+    return expected_counts(plan)
 
 
-def _expected(plan: Plan) -> NDArray[np.float64]:
-    """[shards + 1, 2]: expected (ids, unique); a slice has its share of its table's rows."""
-    model, zipf = plan.experiment.model, plan.experiment.data.synthetic.zipf
-    lookups = [plan.examples * mean_ids(model, t) for t in range(len(model.tables))]
-    tables = [
-        (count, expected_distinct(table, zipf, count))
-        for count, table in zip(lookups, model.tables, strict=True)
-    ]
-    shards = plan.embedding.shards if plan.embedding else ()
-    counts = np.zeros((len(shards) + 1, 2))
-    counts[-1] = np.sum(tables, axis=0)
-    for place, shard in enumerate(shards):
-        for s in shard.slices:
-            counts[place] += np.array(tables[s.table]) * (s.rows / model.tables[s.table].rows)
-    return counts
+def expected_counts(plan: Plan) -> IdCounts:
+    """Counts by arithmetic alone: no data are read or drawn, whatever they decide."""
+    synthetic = plan.experiment.data.synthetic
+    source = f"distinct ids expected for a Zipf exponent of {synthetic.zipf:g}"
+    counter = ShardCounter(plan)
+    tables = counter.asked(synthetic, plan.examples, 0, synthetic.rows)
+    (expected,) = counter.joined([expected_in_table(table)[None] for table in tables])
+    return _ShapeCounts(plan, source, np.rint(expected).astype(np.int32))
 
 
 def feeding_data(data: Data) -> Data:
@@ -269,8 +240,11 @@ def _ids_per_batch(plan: Plan) -> float:
     return sum(plan.examples * mean_ids(model, t) for t in range(len(model.tables)))
 
 
-def _most_exact(plan: Plan, folded: bool) -> int:
-    ids = _ids_per_batch(plan)
-    shards = len(plan.embedding.shards) if plan.embedding else 0
+def _most_exact(plan: Plan, folded: bool, wanted: int) -> int:
+    """How many of ``wanted`` batches are counted."""
+    ids = max(_ids_per_batch(plan), 1)
     exact = _EXACT_IDS_FOLDED if folded else _EXACT_IDS
-    return max(1, min(int(exact / max(ids, 1)), _EXACT_ENTRIES // (shards + 1)))
+    if not folded and wanted * ids > exact:
+        exact = _REPEATED_IDS
+    shards = len(plan.embedding.shards) if plan.embedding else 0
+    return max(1, min(int(exact / ids), _EXACT_ENTRIES // (shards + 1)))

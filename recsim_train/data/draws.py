@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MASK = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+GOLDEN = 0x9E3779B97F4A7C15
+FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""SplitMix64's step, and the factors of its hash."""
 
 Bits = NDArray[np.uint64]
 
@@ -27,9 +28,9 @@ def key(*parts: int) -> int:
     """A 64-bit key of a seed and the parts that name a purpose."""
     state = 0
     for part in parts:
-        state = ((state ^ (part & _MASK)) + _GOLDEN) & _MASK
-        state = ((state ^ state >> 30) * _FIRST) & _MASK
-        state = ((state ^ state >> 27) * _SECOND) & _MASK
+        state = ((state ^ (part & _MASK)) + GOLDEN) & _MASK
+        state = ((state ^ state >> 30) * FIRST) & _MASK
+        state = ((state ^ state >> 27) * SECOND) & _MASK
         state ^= state >> 31
     return state
 
@@ -42,12 +43,12 @@ def keys(*parts: int, last: Iterable[int]) -> Bits:
 def bits(stream: int | Bits, counters: NDArray[np.int64]) -> Bits:
     """64 random bits for each counter of the stream with this key; keys broadcast."""
     x = counters.astype(np.uint64)
-    x *= np.uint64(_GOLDEN)
+    x *= np.uint64(GOLDEN)
     x = x + (stream if isinstance(stream, np.ndarray) else np.uint64(stream))
     x ^= x >> np.uint64(30)
-    x *= np.uint64(_FIRST)
+    x *= np.uint64(FIRST)
     x ^= x >> np.uint64(27)
-    x *= np.uint64(_SECOND)
+    x *= np.uint64(SECOND)
     x ^= x >> np.uint64(31)
     return x
 
@@ -103,32 +104,56 @@ class Zipf:
     def ranks(self, uniforms: Floats) -> NDArray[np.int64]:
         """Ranks, from 0, for uniforms in [0, 1): the inverse of the distribution function."""
         if self.exponent == 0:
-            return (uniforms * self.size).astype(np.int64)
+            return self.beyond(uniforms)
         ranks = np.searchsorted(self._cumulated, uniforms, side="right").astype(np.int64)
         if self.size > self._head:
             tail = np.nonzero(ranks == self._head)
-            mass = (uniforms[tail] - self._cumulated[-1]) * self._total
-            power = 1.0 - self.exponent
-            start = self._integral(self._head + 0.5)
-            if power == 0:
-                x = np.exp(start + mass)
-            else:
-                # past the end only by rounding
-                inside = np.maximum(power * (start + mass), -1.0 + 1e-15)
-                x = np.exp(np.log1p(inside) / power)
-            ranks[tail] = np.clip(np.floor(x - 0.5), self._head, self.size - 1).astype(np.int64)
+            ranks[tail] = self.beyond(uniforms[tail])
         return ranks
+
+    @property
+    def edges(self) -> Floats:
+        """Where the first ranks' shares of [0, 1) end, one after the other; others are `beyond`."""
+        return self._cumulated if self.exponent else self._cumulated[:0]
+
+    def beyond(self, uniforms: Floats) -> NDArray[np.int64]:
+        """Ranks for uniforms beyond the last of the `edges`."""
+        if self.exponent == 0:
+            return (uniforms * self.size).astype(np.int64)
+        mass = (uniforms - self._cumulated[-1]) * self._total
+        power = 1.0 - self.exponent
+        start = self._integral(self._head + 0.5)
+        if power == 0:
+            x = np.exp(start + mass)
+        else:
+            # past the end only by rounding
+            inside = np.maximum(power * (start + mass), -1.0 + 1e-15)
+            x = np.exp(np.log1p(inside) / power)
+        ranks: NDArray[np.int64] = (
+            np.floor(x - 0.5).clip(self._head, self.size - 1).astype(np.int64)
+        )
+        return ranks
+
+    @property
+    def masses(self) -> Floats:
+        """Chances of the first ranks."""
+        return self._masses
 
     def expected_distinct(self, draws: float) -> float:
         """Expected number of distinct ranks among independent draws."""
         if self.size == 1:
             return float(draws > 0)
+        first, others = self.expected_seen(draws)
+        return min(float(first.sum()) + others, float(self.size), float(draws))
+
+    def expected_seen(self, draws: float) -> tuple[Floats, float]:
+        """Of each of the first ranks the chance that it is among independent draws; and how many of
+        all others are expected to be."""
         seen = -np.expm1(draws * np.log1p(-np.minimum(self._masses, 1.0 - 1e-16)))
-        total = float(seen.sum())
-        if self.size > self._head:
-            edges = np.geomspace(self._head + 0.5, self.size + 0.5, _BINS + 1)
-            integral = np.array([self._integral(float(edge)) for edge in edges])
-            width = np.diff(edges)
-            mass = np.diff(integral) / self._total / width
-            total += float((width * -np.expm1(draws * np.log1p(-mass))).sum())
-        return min(total, float(self.size), float(draws))
+        if self.size == self._head:
+            return seen, 0.0
+        edges = np.geomspace(self._head + 0.5, self.size + 0.5, _BINS + 1)
+        integral = np.array([self._integral(float(edge)) for edge in edges])
+        width = np.diff(edges)
+        mass = np.diff(integral) / self._total / width
+        return seen, float((width * -np.expm1(draws * np.log1p(-mass))).sum())

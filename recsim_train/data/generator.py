@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.experiment import Model, Synthetic, Table
+from recsim_train.config.experiment import Model, Synthetic
 from recsim_train.config.formats import CATEGORY_COLUMNS, INTEGER_COLUMNS
 from recsim_train.data import draws
 from recsim_train.data.batch import NumpyBatch
@@ -49,7 +49,7 @@ class Examples:
     """Per table."""
 
 
-class _Column:
+class IdColumn:
     """One table's distribution of ids: 0 is the missing value, popular ids lie anywhere."""
 
     def __init__(self, seed: int, table: int, rows: int, zipf: float) -> None:
@@ -63,8 +63,24 @@ class _Column:
         multiplier = max(1, round(self.others * 0.6180339887498949))
         while math.gcd(multiplier, self.others) != 1:
             multiplier += 1
-        self._multiplier = multiplier
-        self._offset = draws.key(seed, _PERMUTE, table) % self.others
+        self.multiplier = multiplier
+        self.offset = draws.key(seed, _PERMUTE, table) % self.others
+
+    def streams(self, ids: int) -> draws.Bits:
+        """The streams of numbers from which each of a row's ``ids`` ids are drawn."""
+        if ids == 1:
+            return draws.keys(self.seed, _ID, 0, last=[self.table])
+        return draws.keys(self.seed, _SLOT, self.table, last=range(ids))
+
+    @property
+    def absent(self) -> int:
+        """The stream that says whether a row's only id is missing."""
+        return draws.key(self.seed, _ID_MISSING, self.table)
+
+    @property
+    def lengths(self) -> int:
+        """The stream that says how many ids a row has of those that it may have."""
+        return draws.key(self.seed, _LENGTH, self.table)
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[Rows, Rows]:
         """(ids, ranks) of some lookups, none of them missing unless the table has one row."""
@@ -72,12 +88,16 @@ class _Column:
             nothing = np.zeros(uniforms.shape, dtype=np.int64)
             return nothing, nothing.copy()
         ranks = self.zipf.ranks(uniforms)
-        ids = ranks * self._multiplier
-        ids += self._offset
+        return self.ids_of(ranks), ranks
+
+    def ids_of(self, ranks: Rows) -> Rows:
+        """The ids of some ranks."""
+        ids = ranks * self.multiplier
+        ids += self.offset
         # numpy vectorises division by a scalar, but not the remainder
         ids -= ids // self.others * self.others
         ids += 1
-        return ids, ranks
+        return ids
 
     def hexadecimals(self, ids: Rows) -> NDArray[np.uint64]:
         """The 32-bit category of each id > 0, such that hashing to this table gives the id."""
@@ -93,10 +113,10 @@ class Generator:
         self.model, self.synthetic = model, synthetic
         seed = synthetic.seed
         self._columns = [
-            _Column(seed, t, table.rows, synthetic.zipf) for t, table in enumerate(model.tables)
+            IdColumn(seed, t, table.rows, synthetic.zipf) for t, table in enumerate(model.tables)
         ]
         self._fillers = [
-            _Column(seed, t, _FILLER_ROWS, synthetic.zipf)
+            IdColumn(seed, t, _FILLER_ROWS, synthetic.zipf)
             for t in range(len(model.tables), CATEGORY_COLUMNS)
         ]
         shapes = np.arange(model.dense_features, dtype=np.int64)
@@ -200,26 +220,26 @@ class Generator:
                 bags[t] = Bag(bags[t].ids, bags[t].ranks, np.ones_like(rows))
         return tuple(bags[t] for t in range(len(tables)))
 
-    def _singles(self, columns: Sequence[_Column], rows: Rows) -> Iterator[Bag]:
+    def _singles(self, columns: Sequence[IdColumn], rows: Rows) -> Iterator[Bag]:
         """One id per row and column, some of them missing."""
-        seed, tables = self.synthetic.seed, [column.table for column in columns]
-        places = draws.uniform(draws.keys(seed, _ID, 0, last=tables)[:, None], rows)
-        chances = draws.uniform(draws.keys(seed, _ID_MISSING, last=tables)[:, None], rows)
+        streams = [column.streams(1) for column in columns]
+        places = draws.uniform(np.array(streams, dtype=np.uint64).reshape(-1, 1), rows)
+        absent = np.array([column.absent for column in columns], dtype=np.uint64)
+        chances = draws.uniform(absent[:, None], rows)
         missing = chances < MISSING_ID
-        for column, uniforms, absent in zip(columns, places, missing, strict=True):
+        for column, uniforms, gone in zip(columns, places, missing, strict=True):
             ids, ranks = column.draw(uniforms)
-            ids[absent] = 0
-            ranks[absent] = 0
+            ids[gone] = 0
+            ranks[gone] = 0
             yield Bag(ids, ranks, None)
 
     def _several(self, t: int, rows: Rows) -> Bag:
         """Bags of several ids per row of table ``t``."""
-        seed, most = self.synthetic.seed, self.model.tables[t].ids
-        streams = draws.keys(seed, _SLOT, t, last=range(most))
-        ids, ranks = self._columns[t].draw(draws.uniform(streams, rows[:, None]))
+        column, most = self._columns[t], self.model.tables[t].ids
+        ids, ranks = column.draw(draws.uniform(column.streams(most), rows[:, None]))
         if not self.model.tables[t].variable:
             return Bag(ids.reshape(-1), ranks.reshape(-1), None)
-        share = draws.uniform(draws.key(seed, _LENGTH, t), rows)
+        share = draws.uniform(column.lengths, rows)
         lengths = 1 + (share * most).astype(np.int64)
         kept = np.arange(most) < lengths[:, None]
         return Bag(ids[kept], ranks[kept], lengths)
@@ -233,14 +253,3 @@ def dense_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     values = np.maximum(counts, 0).astype(np.float32)
     values += np.float32(1.0)
     return np.log(values, out=values)
-
-
-def expected_distinct(table: Table, zipf: float, lookups: float) -> float:
-    """Expected distinct ids among some lookups of a table."""
-    if table.rows == 1:
-        return float(lookups > 0)
-    others = Zipf(table.rows - 1, zipf)
-    if table.ids > 1:
-        return others.expected_distinct(lookups)
-    missing: float = 1.0 - (1.0 - MISSING_ID) ** lookups
-    return others.expected_distinct(lookups * (1.0 - MISSING_ID)) + missing

@@ -136,8 +136,7 @@ class _GeneratedStream(BatchStream):
     def __init__(self, model: Model, data: Data, dealt: Dealt, *, ids_only: bool) -> None:
         super().__init__(dealt)
         self._generator = Generator(model, data.synthetic)
-        self._first = held_out_rows(data)
-        self._rows = min(_generated_rows(data), data.limit_rows or _generated_rows(data))
+        self._first, self._rows = generated_rows(data)
         self._last_row = -1
         order = sorted(dealt.positions)
         numbers = (k * dealt.total + p for k in range(dealt.start, dealt.iterations) for p in order)
@@ -210,7 +209,7 @@ def held_out(
             source.malformed = malformed
         yield from source.first(data.eval_rows, batch_size)
         return
-    _generated_rows(data)
+    generated_rows(data)
     generator = Generator(model, data.synthetic)
     for start in range(0, data.eval_rows, batch_size):
         stop = min(start + batch_size, data.eval_rows)
@@ -228,7 +227,7 @@ def check_data(model: Model, data: Data) -> None:
     A file is opened and read up to its first training row.
     """
     if data.path is None:
-        _generated_rows(data)
+        generated_rows(data)
     else:
         check_file(model, data.path, held_out_rows(data))
     if data.eval_path is not None and data.eval_rows > 0:
@@ -244,12 +243,16 @@ def generator_stands_in(data: Data) -> bool:
     return data.path is not None and data.generate and not Path(data.path).exists()
 
 
-def _generated_rows(data: Data) -> int:
-    """The generator's training rows."""
-    rows = data.synthetic.rows - held_out_rows(data)
+def generated_rows(data: Data) -> tuple[int, int]:
+    """The generator's training rows: the first, and how many there are.
+
+    Raises UserError where none is left.
+    """
+    first = held_out_rows(data)
+    rows = data.synthetic.rows - first
     if rows < 1:
         raise UserError(
             f"the generator makes data.synthetic.rows = {data.synthetic.rows:,} rows and "
-            f"data.eval_rows holds out the first {held_out_rows(data):,}: none is left to train on"
+            f"data.eval_rows holds out the first {first:,}: none is left to train on"
         )
-    return rows
+    return first, min(rows, data.limit_rows or rows)

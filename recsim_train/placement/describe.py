@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
 from recsim_train.placement.describe_net import net_document, net_lines
-from recsim_train.placement.plan import Plan
+from recsim_train.placement.plan import Instance, LoopId, Plan
+from recsim_train.placement.ranges import together
 from recsim_train.strategy.options import flat
 from recsim_train.workload import shape
 from recsim_train.workload.compression import Mask
@@ -90,8 +94,9 @@ def _threads(plan: Plan) -> str:
     return f"{plan.worker_threads} worker thread{many} per trainer"
 
 
-def describe(plan: Plan) -> str:
-    """The plan in lines for a person."""
+def describe(plan: Plan, verdicts: Sequence[str] = ()) -> str:
+    """The plan in lines for a person; what is alike is one line. ``verdicts``: lines that come
+    before all details."""
     spec = plan.experiment
     model = spec.model
     total = sum(t.rows for t in model.tables) * shape.row_bytes(model)
@@ -102,6 +107,7 @@ def describe(plan: Plan) -> str:
     )
     lines = [
         f"{spec.name}: {plan.strategy.kind}" + (f" ({options})" if options else ""),
+        *(f"  {verdict}" for verdict in verdicts),
         f"  model {model.name}: {len(model.tables)} tables, {total / 2**20:,.1f} MiB of rows, "
         f"{weights / 2**20:,.2f} MiB dense",
         f"  {len(plan.instances)} processes, {len(plan.training)} training loops of "
@@ -111,42 +117,60 @@ def describe(plan: Plan) -> str:
         f"  data: {spec.data.said}",
     ]
     masks = _masks(plan)
-    for instance in plan.instances:
-        lines.append(f"  rank {plan.rank(instance)}  {instance.name}")
-        if instance.role == "trainer":
-            for loop in plan.loops(instance.index):
-                reader = plan.reader_of(loop)
-                fed = f", fed by {reader.name if reader else 'itself'}"
-                lines.append(f"      loop {loop.label}{fed if loop in plan.positions else ''}")
-        for shard in plan.embedding.shards if plan.embedding else ():
-            if shard.host == instance:
-                size = sum(p.rows for p in shard.slices) * shape.row_bytes(model) / 2**20
-                names = ", ".join(
-                    f"{p.table}"
-                    if p.rows == model.tables[p.table].rows
-                    else f"{p.table}[{p.start}:{p.stop}]"
-                    for p in shard.slices
-                )
-                lines.append(
-                    f"      embedding shard {shard.index}, {size:,.1f} MiB: tables {names}"
-                )
-                if (mask := masks.get(shard.index)) is not None:
-                    assert plan.embedding is not None
-                    lines.append(
-                        f"      mask by {plan.embedding.service.mask}: {mask.all_kept:,} of "
-                        f"{mask.values:,} pooled values of an example travel "
-                        f"({mask.all_kept / mask.values:.2%})"
-                    )
-        for part in plan.dense.shards if plan.dense else ():
-            if part.host == instance:
-                lines.append(f"      dense shard {part.index}: elements {part.start}:{part.stop}")
+    for what, alike in groupby(plan.instances, key=lambda i: (i.role, *_held(plan, i, masks))):
+        instances = list(alike)
+        ranks = together(str(plan.rank(i)) for i in instances)
+        names = together(i.name for i in instances)
+        several = "s" if len(instances) > 1 else ""
+        lines.append(f"  rank{several} {', '.join(ranks)}  {', '.join(names)}")
+        lines += [f"      {part}" for part in what[1:]]
     lines += [
-        f"  group {g.name}[{g.index}]: {', '.join(m.name for m in g.members)}" for g in plan.groups
+        f"  group {g.name}[{g.index}]: {', '.join(together(m.name for m in g.members))}"
+        for g in plan.groups
     ]
     if (cache := plan.topology.cache) is not None:
-        held = f"{cache.rows:,} rows" if cache.rows else f"{cache.share:.0%} of its own rows"
-        lines.append(f"  cache of each trainer: {held if cache.keep else 'none'}")
+        held_rows = f"{cache.rows:,} rows" if cache.rows else f"{cache.share:.0%} of its own rows"
+        lines.append(f"  cache of each trainer: {held_rows if cache.keep else 'none'}")
     if plan.net is not None:
         lines += net_lines(plan.net, spec.training.batch_size, shape.value_bytes(model))
     lines += [f"  note: {note}" for note in plan.notes]
     return "\n".join(lines)
+
+
+def _held(plan: Plan, instance: Instance, masks: Mapping[int, Mask]) -> Iterator[str]:
+    """What a process has: its loops, its shards."""
+    model = plan.experiment.model
+    if instance.role == "trainer":
+        for fed, loops in groupby(plan.loops(instance.index), key=lambda loop: _fed(plan, loop)):
+            labels = [loop.label for loop in loops]
+            several = "s" if len(labels) > 1 else ""
+            each = fed.replace(" fed", " each fed") if several else fed
+            yield f"loop{several} {', '.join(together(labels))}{each}"
+    for shard in plan.embedding.shards if plan.embedding else ():
+        if shard.host == instance:
+            assert plan.embedding is not None
+            size = sum(p.rows for p in shard.slices) * shape.row_bytes(model) / 2**20
+            names = together(
+                f"{p.table}"
+                if p.rows == model.tables[p.table].rows
+                else f"{p.table}[{p.start}:{p.stop}]"
+                for p in shard.slices
+            )
+            yield f"embedding shard {shard.index}, {size:,.1f} MiB: tables {', '.join(names)}"
+            if (mask := masks.get(shard.index)) is not None:
+                yield (
+                    f"mask by {plan.embedding.service.mask}: {mask.all_kept:,} of "
+                    f"{mask.values:,} pooled values of an example travel "
+                    f"({mask.all_kept / mask.values:.2%})"
+                )
+    for part in plan.dense.shards if plan.dense else ():
+        if part.host == instance:
+            yield f"dense shard {part.index}: elements {part.start}:{part.stop}"
+
+
+def _fed(plan: Plan, loop: LoopId) -> str:
+    """Who makes a loop's batches; nothing where it takes none."""
+    if loop not in plan.positions:
+        return ""
+    reader = plan.reader_of(loop)
+    return f", fed by {reader.name if reader else 'itself'}"

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from recsim_train.report import text
+from recsim_train.report import naming, text
 from recsim_train.report.document import Picture
-from recsim_train.report.drawing import GRID, INK, LINES, PREDICTED, finish, new_figure, rows_of
-from recsim_train.report.drawing import style as figure_style
+from recsim_train.report.drawing import (
+    GAP,
+    GRID,
+    INK,
+    LINES,
+    PREDICTED,
+    along,
+    finish,
+    for_any_window,
+    high,
+    legend,
+    narrow,
+    new_figure,
+    rows_of,
+    style,
+    tip,
+)
 from recsim_train.results.figures import Summary
 
 PARTS = {
-    "compute": ("#0072B2", "compute: work on cores, as long as it takes alone"),
-    "transfer": ("#009E73", "transfer: latency, and bytes at the rate they have alone"),
-    "queueing": ("#D55E00", "queueing: what sharing cores, locks, NICs and servers costs"),
-    "waiting": ("#8C8C8C", "waiting: until others are there, or have made what is needed"),
+    "compute": ("#0072B2", "work on cores"),
+    "transfer": ("#009E73", "bytes on their way"),
+    "queueing": ("#D55E00", "queueing for what others use"),
+    "waiting": ("#8C8C8C", "waiting for others"),
 }
+"""Of the time of an effect: colour and name. Work, and bytes, as long as they take alone."""
 HIDDEN = "#CC79A7"
 _DASHES = ("-", "--", "-.", ":")
 _WORTH_A_LINE = 0.03
@@ -23,6 +39,8 @@ _WORTH_SAYING = 0.1
 """Share of an iteration that an effect must take to be named."""
 _SMALL = 0.001
 """Of an iteration: effects below it have no row."""
+_FAR, _SHOWN = 10.0, 4.0
+"""Times the prediction: bounds beyond it are not drawn; where the bars of others end."""
 
 
 def pictures(summary: Summary, number: str, label: str) -> list[Picture | None]:
@@ -34,6 +52,7 @@ def pictures(summary: Summary, number: str, label: str) -> list[Picture | None]:
     ]
 
 
+@for_any_window
 def critical_path_figure(summary: Summary, name: str, label: str) -> Picture | None:
     """Each effect of a training loop's iteration by part; below, what hides beside it."""
     path = summary.facts.critical_path
@@ -41,90 +60,99 @@ def critical_path_figure(summary: Summary, name: str, label: str) -> Picture | N
         return None
     whole = path.seconds
     rows: list[tuple[str, dict[str, float]]] = [
-        (text.effect(effect), parts)
+        (naming.effect(effect), parts)
         for effect, parts in sorted(path.effects.items(), key=lambda item: -sum(item[1].values()))
         if sum(parts.values()) >= _SMALL * whole
     ]
     rows += [
-        (f"{text.effect(effect)}, beside it", {"hidden": seconds})
+        (f"{naming.effect(effect)}, beside it", {"hidden": seconds})
         for effect, seconds in path.hidden.items()
         if seconds >= _SMALL * whole
     ]
     if not rows:
         return None
-    with figure_style():
+    with style():
         from matplotlib.patches import Patch
 
-        figure, (axes,) = new_figure(1.9 + 0.36 * len(rows))
-        rows_of(axes, [row for row, _ in rows])
+        names = [row for row, _ in rows]
+        figure, (axes,) = new_figure(1.6 + high(names, 0.36))
+        rows_of(axes, names)
         for y, (_, parts) in enumerate(rows):
             left = 0.0
             for part, seconds in parts.items():
                 fill = HIDDEN if part == "hidden" else PARTS[part][0]
                 hatch = "//" if part == "hidden" else None
-                axes.barh(
+                (bar,) = axes.barh(
                     y, 1e3 * seconds, 0.62, left, color=fill, hatch=hatch, edgecolor="white",
                     linewidth=0.4,
                 )  # fmt: skip
+                means = "hidden" if part == "hidden" else PARTS[part][1]
+                tip(bar, f"{names[y]}: {means} {text.seconds(seconds)}")
                 left += 1e3 * seconds
             share = left / (10.0 * whole)
-            axes.text(left, y, f" {share:.0f} %", va="center", fontsize=8)
-        axes.set_xlim(0, 1.09e3 * max(sum(parts.values()) for _, parts in rows))
-        axes.set_xlabel(f"time per iteration of a training loop, {1e3 * whole:.3g} ms in all (ms)")
+            axes.text(left, y, f"{GAP}{share:.0f} %", va="center", fontsize=8)
+        axes.set_xlim(0, 1.12e3 * max(sum(parts.values()) for _, parts in rows))
+        along(axes, f"time per iteration of a training loop, {1e3 * whole:.3g} ms in all (ms)")
         present = {part for _, parts in rows for part, seconds in parts.items() if seconds > 0}
         handles = [Patch(color=c, label=w) for part, (c, w) in PARTS.items() if part in present]
         if "hidden" in present:
-            words = "hidden: communication of other loops meanwhile"
+            words = "hidden: others' communication meanwhile"
             handles.append(Patch(facecolor=HIDDEN, hatch="//", edgecolor="white", label=words))
-        figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=8)
+        legend(figure, 3, handles=handles)
         return finish(figure, name, f"{label}: the predicted iteration, taken apart")
 
 
+@for_any_window
 def bounds_figure(summary: Summary, name: str, label: str) -> Picture | None:
-    """What each class of resources would allow, beside the prediction."""
-    found = bounds(summary)
+    """What each class of resources would allow, beside the prediction: those near it, on an axis
+    from 0; bars beyond its end say so."""
     predicted = summary.examples_per_second
-    if not found or not predicted:
+    if not predicted:
         return None
-    with figure_style():
-        figure, (axes,) = new_figure(1.2 + 0.34 * len(found))
-        rows_of(axes, [row for row, _ in found])
-        for y, (_, bound) in enumerate(found):
-            axes.barh(y, bound, 0.6, color=PREDICTED)
-            axes.text(bound * 1.05, y, text.rate(bound), va="center", fontsize=8)
+    found = [(what, bound) for what, bound in bounds(summary) if bound <= _FAR * predicted]
+    if not found:
+        return None
+    names = [what for what, _ in found]
+    end = min(_SHOWN * predicted, max(bound for _, bound in found))
+    with style():
+        figure, (axes,) = new_figure(1.1 + high(names, 0.34))
+        rows_of(axes, names)
+        for y, (what, bound) in enumerate(found):
+            (bar,) = axes.barh(y, min(bound, end), 0.6, color=PREDICTED)
+            tip(bar, f"{what}: at most {text.rate(bound)} examples/s")
+            beyond = "\N{RIGHTWARDS ARROW} " if bound > end else ""
+            axes.text(
+                min(bound, end), y, f"{GAP}{beyond}{text.rate(bound)}", va="center", fontsize=8
+            )
         axes.axvline(predicted, color=INK, linewidth=1.4)
-        axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
-        axes.minorticks_off()
-        axes.set_xlim(0.5 * predicted, 3.0 * max(bound for _, bound in found))
-        axes.set_xlabel(
-            f"examples/s that it would allow; line: the prediction, {text.rate(predicted)}"
-        )
+        axes.set_xlim(0, 1.22 * end)
+        along(axes, f"examples/s that it would allow; line: the prediction, {text.rate(predicted)}")
         return finish(figure, name, f"{label}: bounds on the prediction, the tightest first")
 
 
 def bounds(summary: Summary, most: int = 10) -> list[tuple[str, float]]:
     """(what allows it, examples/s), the tightest first."""
-    words = {"loops": "training loops that share nothing"}
     ordered = sorted(summary.facts.class_bounds.items(), key=lambda item: (item[1], item[0]))[:most]
-    return [(words.get(name, name), bound) for name, bound in ordered]
+    return [(naming.phrase(name), bound) for name, bound in ordered]
 
 
+@for_any_window
 def over_time_figure(summary: Summary, name: str, label: str) -> Picture | None:
     """How busy the busiest resource of each class is, from the start of the run."""
     found = summary.facts.over_time
     if found is None or len(found.seconds) < 2:
         return None
     curves = {
-        f"{title} ({entry.resource})": entry.busy
+        naming.phrase(title): entry.busy
         for title, entry in found.busiest.items()
         if max(entry.busy, default=0.0) >= _WORTH_A_LINE
     }
     if not curves:
         return None
     ordered = sorted(curves, key=lambda title: (-sum(curves[title]), title))[:_MOST_LINES]
-    with figure_style():
-        figure, (axes,) = new_figure(3.6)
+    with style():
+        figure, (axes,) = new_figure(3.6 + (0.15 * len(ordered) if narrow() else 0.0))
         edges = [found.start, *found.seconds]
         for k, title in enumerate(ordered):
             axes.stairs(
@@ -141,8 +169,8 @@ def over_time_figure(summary: Summary, name: str, label: str) -> Picture | None:
         axes.set_xlim(edges[0], edges[-1])
         axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
         axes.set_ylabel("busy (%)")
-        axes.set_xlabel("simulated time (s); one step of the line: one or more steps of all loops")
-        figure.legend(loc="outside upper left", ncols=2, fontsize=8)
+        along(axes, "simulated time (s); one step of the line: one or more steps of all loops")
+        legend(figure, 2)
         return finish(figure, name, f"{label}: the busiest resource of each class over time")
 
 
@@ -171,8 +199,8 @@ def largest(summary: Summary) -> list[str]:
     for seconds, name in taken[:2]:
         if seconds >= _WORTH_SAYING * whole:
             most = max(effects[name], key=effects[name].__getitem__)
-            within = "" if most == name else f", mostly {most}"
-            found.append(f"{text.effect(name)} takes {text.percent(seconds / whole)}{within}")
+            within = "" if most == name else f", mostly {PARTS[most][1]}"
+            found.append(f"{naming.effect(name)} takes {text.percent(seconds / whole)}{within}")
     if not found:
         return []
     return [f"Of an iteration's {text.seconds(whole)}, {'; '.join(found)}"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.report import text
-from recsim_train.report.compare import Comparison
 from recsim_train.results.environment import counted_cores
 from recsim_train.results.rundir import RunRecord
 
@@ -15,13 +14,12 @@ Card = tuple[str, list[tuple[str, str]]]
 """Title, and (term, meaning) pairs."""
 
 
-def environments(comparisons: Sequence[Comparison]) -> list[Card]:
+def environments(records: Iterable[RunRecord]) -> list[Card]:
     """One card per profile and per machine."""
     cards: dict[str, Card] = {}
-    for c in comparisons:
-        for record in (*c.all_simulated, *c.all_real):
-            card = _profile_card(record) if record.world == "simulated" else _machine_card(record)
-            cards.setdefault(repr(card), card)
+    for record in records:
+        card = _profile_card(record) if record.world == "simulated" else _machine_card(record)
+        cards.setdefault(repr(card), card)
     return list(cards.values())
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recsim_train.report import text
+from recsim_train.report import naming, text
 from recsim_train.report.compression import reconstructions
 from recsim_train.report.cuts import cautions
 from recsim_train.report.machine import beside
@@ -76,7 +76,7 @@ def of_prediction(simulated: RunRecord) -> list[str]:
         *_assumed(cluster),
         *_unvalidated(cluster),
         *_range(cluster, simulated.manifest["configuration"]),
-        *simulated.facts.warnings,
+        *map(naming.phrase, simulated.facts.warnings),
         *cautions(simulated),
         *reconstructions(simulated),
     ]
@@ -123,9 +123,8 @@ def _unvalidated(cluster: Mapping[str, Any]) -> Iterator[str]:
     if cluster and not cluster.get("colocate"):
         yield (
             f"The profile {cluster.get('name', '?')!r} gives every process a host of its own: "
-            "their cores and network are predicted by equal fluid shares, which no real cluster "
-            "has validated; on emulated hosts, where several clients share a server, up to nearly "
-            "twice the predicted throughput was measured (docs/explain/how-true.md)."
+            "how these share links was measured on emulated hosts only, not on a real cluster, and "
+            "their cores are predicted by equal fluid shares (docs/explain/how-true.md)."
         )
 
 

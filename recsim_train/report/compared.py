@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from recsim_train.report import anatomy, cuts, elsewhere, text, what_if
+from recsim_train.report import anatomy, cuts, elsewhere, naming, text, tiles, what_if
 from recsim_train.report import document as doc
+from recsim_train.report.advice import advice
 from recsim_train.report.cards import environments
 from recsim_train.report.caveats import doubts_of
 from recsim_train.report.compare import Comparison
@@ -24,7 +25,7 @@ from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import NO_PAIR, Findings, alone, doubts, headlines
 from recsim_train.report.glossary import glossary
 from recsim_train.report.machine import since_calibration
-from recsim_train.report.runs import data_of, limits, run_table
+from recsim_train.report.runs import data_of, labels, limits, run_table
 from recsim_train.results.rundir import RunRecord
 
 _PAGE = Where.PAGE
@@ -71,7 +72,7 @@ class Compared:
             kind="predicted against measured" if both else single,
             heading=heading,
             headlines=said or [NO_PAIR],
-            tiles=self._tiles() if both else (),
+            tiles=tiles.of_findings(self.findings, alone(self.findings)),
             items=[
                 self._alarm(Where.WRITTEN, "bytes per counted step"),
                 self._caution("Before you trust these figures", _PAGE),
@@ -79,9 +80,12 @@ class Compared:
                 *([others] if self.findings.elsewhere or self.findings.unmatched else ()),
                 doc.Lines(self._data(), Where.SHORT, "Data", "data"),
                 self._caution("Caveats", Where.SHORT),
-                *self._unpaired(),
+                *(self._unpaired() if both else self._alone()),
+                *(self._details() if both else ()),
                 *self._surroundings(),
             ],
+            words=self._words(),
+            footer="" if "real" in worlds or against else ". Nothing here was measured.",
         )
 
     def _drawn(self, *names: str, after: object = "") -> list[doc.Picture]:
@@ -89,25 +93,9 @@ class Compared:
         ended = [f"{name}-{after}" if after else name for name in names]
         return [self.pictures[name] for name in ended if name in self.pictures]
 
-    def _tiles(self) -> list[tuple[doc.Cell, str]]:
-        findings, many, beyond = self.findings, len(self.findings.sound), self.findings.unexplained
-        unsound = len(self.comparisons) - many
-        rank = text.number(findings.rank_agreement, 2)
-        largest = max(findings.absolute_errors, default=None)
-        faults = any(c.faults for c in self.comparisons)
-        agree = doc.Cell("differ", "fault") if faults else doc.Cell("agree", "good")
-        return [
-            (doc.Cell(text.percent(findings.median_abs_error)), "median absolute error"),
-            (doc.Cell(text.percent(largest)), "largest absolute error"),
-            *([(doc.Cell(rank), "rank agreement (Kendall’s tau)")] if many > 1 else ()),
-            (doc.Cell(f"{beyond} of {many}"), "errors beyond the intervals of both"),
-            (agree, "payload bytes per step"),
-            *([(doc.Cell(f"{unsound}", "fault"), "measured models diverged")] if unsound else ()),
-        ]
-
     def _alarm(self, where: Where, unit: str) -> doc.Lines:
         said = [
-            f"{c.label}, {text.effect(b.effect)}: {text.exact(b.predicted)} {unit} predicted, "
+            f"{c.label}, {naming.effect(b.effect)}: {text.exact(b.predicted)} {unit} predicted, "
             f"{text.exact(b.measured)} measured{b.beyond}."
             for c in self.comparisons
             for b in c.faults
@@ -119,12 +107,24 @@ class Compared:
         return doc.Lines(said, where, title, "payload bytes disagree", "fault")
 
     def _caution(self, title: str, where: Where) -> doc.Lines:
-        many = len(self.comparisons) if where is _PAGE else 0
+        found, many = doubts(self.findings), len(self.comparisons)
+        if where is _PAGE and not self.comparisons:
+            found, many = self._own_doubts(found), len(self.findings.unpaired)
+        many = many if where is _PAGE else 0
         said = [
-            f"{warning} ({'; '.join(labels)})" if len(labels) < many else warning
-            for warning, labels in doubts(self.findings)
+            f"{warning} ({'; '.join(named)})" if len(named) < many else warning
+            for warning, named in found
         ]
         return doc.Lines(said, where, title, "caveat", "off")
+
+    def _own_doubts(self, found: Sequence[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+        """With what must be known of runs that nothing stands beside."""
+        said = dict(found)
+        records = [u.record for u in self.findings.unpaired]
+        for record, label in zip(records, labels(records), strict=True):
+            for sentence in doubts_of(record):
+                said.setdefault(sentence, []).append(label)
+        return list(said.items())
 
     def _comparing(self) -> list[doc.Item]:
         cs, found = self.comparisons, self.findings
@@ -158,14 +158,21 @@ class Compared:
                         *self._drawn("throughput")),
             self._topic("why", "Where the time goes, and why the prediction differs", why,
                         *self._drawn("breakdown")),
+            self._topic("limits", "What limits it", bounding),
+            self._topic("learning", "Did it learn?", [], learning(cs), *self._drawn("loss")),
+        ]  # fmt: skip
+
+    def _details(self) -> list[doc.Item]:
+        """What the page opens on demand."""
+        cs = self.comparisons
+        found = [
             self._topic("cpu", "CPU time per example", [cpu(c) for c in cs]),
             self._topic("timeline", "Timeline", [self._timeline(n + 1) for n in range(len(cs))]),
             self._topic("bytes", "Payload bytes per counted step", [[sent(c)] for c in cs]),
             self._topic("synchronisation", "How far apart synchronisations are",
                         [synchronisation(c) for c in cs]),
-            self._topic("limits", "What limits it", bounding),
-            self._topic("learning", "Did it learn?", [], learning(cs), *self._drawn("loss")),
         ]  # fmt: skip
+        return [replace(chapter, folded=True) for chapter in found]
 
     def _topic(
         self, name: str, title: str, each: Sequence[Sequence[doc.Item]], *first: doc.Item
@@ -177,13 +184,17 @@ class Compared:
     def _limits(self, record: RunRecord, number: object, *more: str) -> list[doc.Item]:
         """What binds a prediction, what nothing can beat, and what would change it."""
         summary = record.summary
-        bottleneck, bound = summary.bottleneck, summary.bound_eps
-        said = [f"What binds the prediction: {bottleneck}"] if bottleneck else []
+        binds, bound = advice(summary), summary.bound_eps
+        said = [f"What binds the prediction: {binds.whole}"] if binds else []
         if bound and not anatomy.bounds(summary):
             said.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
         said = stopped([*said, *limits(summary), *more])
-        figures = ("critical-path", "bounds", "utilisation", "over-time", "what-if")
-        return [doc.Lines(said, _PAGE, listed=False), *self._drawn(*figures, after=number)]
+        busy = self._drawn("utilisation", "over-time", after=number)
+        return [
+            doc.Lines(said, _PAGE),
+            *self._drawn("critical-path", "bounds", "what-if", after=number),
+            doc.Chapter("How busy everything was", busy, _PAGE, folded=True),
+        ]
 
     def _timeline(self, number: int) -> list[doc.Item]:
         drawn = self._drawn("net", "timeline", after=number)
@@ -193,54 +204,80 @@ class Compared:
         notes = [f"{world.capitalize()}: {said}." for world, said in left_out.items()]
         return [*drawn, doc.Timeline(file, notes)]
 
-    def _unpaired(self) -> list[doc.Item]:
-        """Runs without a partner, with what their own world says of them."""
+    def _alone(self) -> list[doc.Item]:
+        """Runs of which none has a partner: a table, and what their own world says of each."""
         records = alone(self.findings)
-        rows, reasons, parts = [], [], []
-        for number, u in enumerate(self.findings.unpaired, start=1):
-            record, summary = u.record, u.record.summary
-            rows.append(
-                (record.run_id, record.world, text.rate(summary.examples_per_second), u.reason)
-            )
+        worlds = {record.world for record in records}
+        title = "Runs"
+        if len(worlds) == 1:
+            title = "Predictions" if "simulated" in worlds else "Measurements"
+        shown = [replace(run_table(records), where=Where.TERMINAL | _PAGE)]
+        return [
+            doc.Chapter(
+                title, [*shown, *self._drawn("throughput")], Where.TERMINAL | _PAGE, "runs"
+            ),
+            doc.Chapter("What limits it", self._told(), name="limits"),
+            *self._without(),
+        ]  # fmt: skip
+
+    def _unpaired(self) -> list[doc.Item]:
+        """Runs without a partner, beside others that have one."""
+        (without,) = self._without()
+        return [replace(without, items=[*without.items, *self._told()])]
+
+    def _told(self) -> list[doc.Chapter]:
+        """What runs without a partner say of themselves."""
+        unpaired = self.findings.unpaired
+        names = labels([u.record for u in unpaired])
+        told = []
+        for number, u in enumerate(unpaired, start=1):
+            cut = cuts.sentences(u.record)
+            title = names[number - 1] if len(unpaired) > 1 else ""
+            said, *drawn = self._limits(u.record, f"alone-{number}", *cut)
+            where = Where.MARKDOWN if self.comparisons else Where.SHORT
+            brief = doc.Lines(stopped([*limits(u.record.summary), *cut]), where)
+            above = Where.WRITTEN if self.comparisons else Where.MARKDOWN  # else in the page's box
+            noted = doc.Lines(doubts_of(u.record), above, mark="note", listed=False)
+            told.append(doc.Chapter(title, [said, brief, noted, *drawn]))
+        return told
+
+    def _without(self) -> list[doc.Chapter]:
+        """Why runs have no partner."""
+        rows, reasons = [], []
+        for u in self.findings.unpaired:
+            record = u.record
+            eps = text.rate(record.summary.examples_per_second)
+            rows.append((record.run_id, record.world, eps, u.reason))
             reasons.append(f"{record.run_id}: {u.reason}")
-            cut = cuts.sentences(record)
-            told = Where.MARKDOWN if self.comparisons else Where.SHORT
-            notes = doubts_of(record)
-            said, *drawn = self._limits(record, f"alone-{number}", *cut)
-            brief = doc.Lines(stopped([*limits(summary), *cut]), told)
-            noted = doc.Lines(notes, Where.WRITTEN, mark="note", listed=False)
-            parts.append(doc.Chapter(record.run_id, [said, brief, noted, *drawn]))
-        heads, words = ("run", "world", "examples/s", "why"), ("world", "why")
-        predicted = any(record.world == "simulated" for record in records)
-        note = stopped([NO_PAIR]) if predicted and not self.findings.elsewhere else []
-        items = [
+        heads, words = ("run", "world", "examples/s", "why"), ("run", "world", "why")
+        note = [] if self.comparisons or self.findings.elsewhere else stopped([NO_PAIR])
+        items: list[doc.Item] = [
             doc.Lines(note, Where.WRITTEN, mark="note", listed=False),
             doc.TextTable.of(heads, rows, words, where=_PAGE),
             doc.Lines(reasons, Where.TERMINAL, lead="unpaired"),
             doc.Lines(reasons, Where.MARKDOWN),
-            *parts,
         ]
-        runs = run_table(records)
-        section = doc.Chapter("Runs without a partner", items, name="unpaired")
-        return [replace(runs, where=Where.TERMINAL), section]
+        return [doc.Chapter("Runs without a partner", items, name="unpaired", folded=True)]
 
     def _data(self) -> list[str]:
         paired = chain.from_iterable((*c.all_simulated, *c.all_real) for c in self.comparisons)
         records = [*paired, *(u.record for u in self.findings.unpaired)]
         return data_of(record.manifest["configuration"] for record in records)
 
+    def _words(self) -> dict[str, str]:
+        records = [r for c in self.comparisons for r in (c.simulated, c.real)]
+        records += alone(self.findings)
+        return glossary({effect for r in records for effect in r.summary.time_by_effect})
+
     def _surroundings(self) -> list[doc.Item]:
-        records = chain.from_iterable((c.simulated, c.real) for c in self.comparisons)
-        effects = {effect for record in records for effect in record.summary.time_by_effect}
+        paired = [r for c in self.comparisons for r in (*c.all_simulated, *c.all_real)]
         commands = doc.Lines(self.commands, mark="code")
         note = doc.Lines(_REPEATING, mark="note", listed=False)
-        words = doc.Cards([("", list(glossary(effects).items()))])
-        cards = doc.Cards(environments(self.comparisons))
+        cards = doc.Cards(environments([*paired, *alone(self.findings)]))
         data = doc.Lines(self._data(), title="Data")
         return [
-            doc.Chapter("Environment", [data, cards], _PAGE, "environment"),
-            doc.Chapter("How to reproduce", [commands, note], _PAGE, "reproduce"),
-            doc.Chapter("Words", [words], _PAGE, "glossary"),
+            doc.Chapter("Environment", [data, cards], _PAGE, "environment", folded=True),
+            doc.Chapter("How to reproduce", [commands, note], _PAGE, "reproduce", folded=True),
         ]
 
 

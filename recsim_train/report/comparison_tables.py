@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from recsim_train.report import text, what_if
+from recsim_train.report import naming, text, what_if
 from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Column, Item, Lines, TextTable, Where, stopped
 from recsim_train.report.drawing import colour
@@ -33,9 +33,13 @@ def throughputs(cs: Sequence[Comparison]) -> TextTable:
     def payload(c: Comparison) -> str | Cell:
         return Cell("bytes differ", "fault") if c.faults else text.size(c.measured_bytes)
 
+    def whole(c: Comparison) -> str:
+        return text.between(c.predicted_interval) if c.predicted_interval else text.NONE
+
     columns = [
         Column("strategy", [c.label for c in cs], words=True),
         column("predicted examples/s", lambda c: exact(round(c.predicted_eps)), "predicted/s"),
+        column("90 % interval", whole, where=Where.PAGE),
         column("from calibration", lambda c: what_if.calibration(c.simulated.summary)),
         column("measured examples/s", lambda c: exact(round(c.measured_eps)), "measured/s"),
         column("signed error", lambda c: text.percent(c.signed_error, signed=True), "error"),
@@ -110,12 +114,12 @@ def sent(c: Comparison) -> Item:
         return Lines([said], listed=False)
     exact = text.exact
     rows: list[Sequence[str | Cell]] = [
-        (Cell(text.effect(b.effect), swatch=colour(b.effect)), exact(b.predicted),
+        (Cell(naming.effect(b.effect), swatch=colour(b.effect)), exact(b.predicted),
          exact(b.measured), _agreement(b))
         for b in c.payload
     ]  # fmt: skip
     return TextTable.of(
-        ("effect", "predicted", "measured", "verdict"),
+        ("request", "predicted", "measured", "verdict"),
         rows,
         ("verdict",),
         marks={number: "fault" for number, b in enumerate(c.payload) if b.fault},
@@ -224,10 +228,12 @@ def _table(
     def row(role: str, what: str, p: float, m: float) -> tuple[str, ...]:
         ratio = text.number(p / m, 2) if p and m else text.NONE
         times = (text.number(seconds * 1e6, 2) for seconds in (p, m))
-        return what.replace("_", " "), role.replace("_", " "), *times, ratio
+        return naming.work(what), role.replace("_", " "), *times, ratio
 
     keys = sorted(predicted.keys() | measured.keys(), key=lambda k: -measured.get(k, 0.0))
     pairs = [(key, predicted.get(key, 0.0), measured.get(key, 0.0)) for key in keys]
     shown = [row(*key, p, m) for key, p, m in pairs if max(p / sums[0], m / sums[1]) >= least]
     heads = ("CPU time per example", "role", "predicted µs", "measured µs", "ratio")
-    return TextTable.of(heads, shown, heads[:2], where=where, foot=row("", "all", *sums))
+    return TextTable.of(
+        heads, shown, heads[:2], where=where, foot=("all", *row("", "all", *sums)[1:])
+    )

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from recsim_train.report.document import Picture
-from recsim_train.report.drawing import COLOURS, GRID, INK, SPARE, finish, new_figure, style
+from recsim_train.report.drawing import (
+    COLOURS,
+    GRID,
+    INK,
+    SPARE,
+    finish,
+    new_figure,
+    style,
+)
 from recsim_train.results.rundir import RunRecord
 
 _HOSTS = (COLOURS["lookup"], COLOURS["push"], COLOURS["pull"], COLOURS["exchange"], *SPARE)

@@ -36,6 +36,8 @@ class Cell:
     """good, off (doubtful), fault, note (beside the matter) or strong; the page frames a chip."""
     swatch: str = ""
     """A colour that the figures use for it."""
+    hover: str = ""
+    """What the page says of it to who points at it, such as our own name of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class Picture(Item):
     svg: str
     png: bytes
     where: Where = Where.PAGE
+    narrow: str = ""
+    """The page's for narrow windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,19 @@ class Chapter(Item):
     where: Where = Where.ALL
     name: str = ""
     """Its address on the page."""
+    folded: bool = False
+    """The page opens it on demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A card at the top of the page: what, how much, and what follows."""
+
+    title: str
+    figure: Cell
+    """In large type."""
+    said: str = ""
+    """In small type: its interval, or what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +177,11 @@ class Document:
     """Of the Markdown file."""
     headlines: Sequence[str] = ()
     """The findings, without full stops."""
-    tiles: Sequence[tuple[Cell, str]] = ()
-    """(figure, what it is) in large type."""
+    tiles: Sequence[Tile] = ()
     items: Sequence[Item] = ()
     footer: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """A glossary, of which the page explains the words that it shows."""
 
 
 T = TypeVar("T", bound=Item)

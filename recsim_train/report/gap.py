@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recsim_train.report import text
-from recsim_train.results.summary import OTHER
+from recsim_train.report import naming, text
 
 AGREES = 0.01
 """Iteration times closer than this share have no gap worth dividing up."""
@@ -93,8 +92,8 @@ def _sentence(part: GapPart) -> str:
 
 def name_of(part: str) -> str:
     """A part's name at the start of a sentence."""
-    if part == OTHER:
-        return "Time between effects"
     kind, _, operation = part.partition(" ")
-    named = f"{text.effect(kind)} ({operation})" if operation else text.effect(kind)
+    named = naming.effect(kind)
+    if operation:
+        named += f" ({naming.work(operation)})"
     return named[0].upper() + named[1:]

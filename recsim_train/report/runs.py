@@ -13,10 +13,20 @@ from pydantic import ValidationError
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data
 from recsim_train.config.validate import parse
-from recsim_train.report import anatomy, compression, text, what_if
-from recsim_train.report.document import Chapter, Column, Document, Lines, TextTable, stopped
+from recsim_train.report import anatomy, compression, naming, text, what_if
+from recsim_train.report.advice import advice
+from recsim_train.report.document import (
+    Chapter,
+    Column,
+    Document,
+    Lines,
+    TextTable,
+    Where,
+    stopped,
+)
 from recsim_train.results.figures import Summary
 from recsim_train.results.folder import is_sweep, is_validation
+from recsim_train.results.interval import of_summary
 from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
 from recsim_train.strategy.options import flat
@@ -46,6 +56,9 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "examples/s": [text.rated(d.examples_per_second, d.ci95) for d in found],
         "examples/step": [text.exact(n) if len(set(counts)) > 1 else text.NONE for n in counts],
         "goodput": [text.rate(None if f is None else f.goodput) for f in failing],
+        "predicted": [_rate(d, "simulated") for d in found],
+        "measured": [_rate(d, "real") for d in found],
+        "90 % interval": [_between(d) for d in found],
         "from calibration": [what_if.calibration(d) for d in found],
         "threads": [_threads(d) for d in found],
         "steps": [text.exact(d.steps) for d in found],
@@ -54,21 +67,48 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "sync gap": [text.sync_gap(d.synchronisation) for d in found],
         "staleness": [text.staleness(d.synchronisation) for d in found],
         "compression": [compression.cell(d) for d in found],
-        "bound by": [d.bottleneck or text.NONE for d in found],
+        "what binds": [binds.what if (binds := advice(d)) else text.NONE for d in found],
+        "bound by": [naming.phrase(d.bottleneck or text.NONE) for d in found],
         "train loss": [_training(d) for d in found],
         "loss": [text.number(d.loss, 4) for d in found],
         "AUC": [text.number(d.auc, 4) for d in found],
         "NE": [text.number(d.normalized_entropy, 4) for d in found],
         "status": [text.NONE if run.status == "complete" else run.status for run in runs],
     }
-    words = ("strategy", "world", "threads", "compression", "bound by", "status")
+    words = ("strategy", "world", "threads", "compression", "what binds", "bound by", "status")
+    one = len({run.world for run in runs}) == 1  # which the page's title says
+    where = _WHERE | ({"world": Where.SHORT} if one else {})
     return TextTable(
         [
-            Column(name, cells, name in words)
+            Column(name, cells, name in words, where.get(name, Where.ALL))
             for name, cells in columns.items()
             if any(c != text.NONE for c in cells)
         ]
     )
+
+
+_WHERE = {
+    "examples/s": Where.SHORT,
+    "predicted": Where.PAGE,
+    "measured": Where.PAGE,
+    "90 % interval": Where.PAGE,
+    "what binds": Where.PAGE,
+    "bound by": Where.SHORT,
+}
+"""Of columns that not all show: on a terminal there is room for one throughput, and the page says
+all of what binds below."""
+
+
+def _rate(summary: Summary, world: str) -> str:
+    if summary.world != world:
+        return text.NONE
+    eps = summary.examples_per_second
+    return text.rate(eps) if world == "simulated" else text.rated(eps, summary.ci95)
+
+
+def _between(summary: Summary) -> str:
+    found = of_summary(summary) if summary.world == "simulated" else None
+    return text.NONE if found is None else text.between(found)
 
 
 def data_of(configurations: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -9,6 +9,8 @@ from recsim_train.results.figures import Synchronisation
 from recsim_train.results.statistics import Distribution
 
 NONE = "–"
+_NO_TIME = 1e-12
+"""Seconds: less is what rounding leaves of nothing."""
 
 
 def rate(value: float | None) -> str:
@@ -46,7 +48,7 @@ def seconds(value: float | None) -> str:
     """A duration with a fitting unit: 0.0031 -> "3.10 ms"."""
     if value is None:
         return NONE
-    if value == 0:
+    if abs(value) < _NO_TIME:
         return "0 s"
     return _in_units(value, {" s": 1.0, " ms": 1e-3, " µs": 1e-6}) or f"{_digits(value * 1e9)} ns"
 
@@ -96,6 +98,11 @@ def rated(eps: float | None, interval: Sequence[float | None] | None) -> str:
     return rate(eps) if around == NONE else f"{rate(eps)} {around}"
 
 
+def between(interval: Sequence[float]) -> str:
+    """The ends of an interval of rates: "30.7k to 39.3k"."""
+    return f"{rate(interval[0])} to {rate(interval[1])}"
+
+
 def number(value: float | None, places: int = 3) -> str:
     """A plain figure such as an AUC."""
     return NONE if value is None else f"{value:.{places}f}".replace("-", "−")
@@ -120,8 +127,3 @@ def spread(counts: Distribution | None) -> str:
 def staleness(found: Synchronisation) -> str:
     """Mean staleness, where trainers synchronise now and then."""
     return _digits(found.staleness.mean) if found.sync_gap and found.staleness else NONE
-
-
-def effect(name: str) -> str:
-    """An effect's name in running text: "all_reduce" -> "all-reduce"."""
-    return name.replace("_", "-") if name == "all_reduce" else name.replace("_", " ")

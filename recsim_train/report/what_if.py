@@ -12,10 +12,15 @@ from recsim_train.report.drawing import (
     INK,
     MEASURED,
     PREDICTED,
+    along,
     finish,
+    for_any_window,
+    high,
+    narrow,
     new_figure,
     rows_of,
     style,
+    tip,
 )
 from recsim_train.results.figures import Summary
 from recsim_train.results.statistics import holm, t_quantile
@@ -55,6 +60,7 @@ CAUSES = {
     "speed": "the machine's speed, which moves all prices together",
     "model": "what predictions of calibration's own runs miss beyond what is known of them, "
     "by the share of the CPU time that is around operations",
+    "queue": "how packets wait for a link, which the profile does not say (network.queue)",
 }
 """What the interval from calibration is made of (`recsim_train.sim.why.unsure`), in words."""
 
@@ -142,34 +148,37 @@ def calibration(summary: Summary) -> str:
     return text.half(summary.examples_per_second, summary.facts.calibration_ci95)
 
 
+@for_any_window
 def what_if_figure(summary: Summary, name: str, label: str) -> Picture | None:
     """Bars of the changes with their 95 % intervals; None where there is nothing to show."""
     found = telling(summary)[:14]
     if not found:
         return None
     with style():
-        figure, (axes,) = new_figure(1.1 + 0.32 * len(found))
-        rows_of(axes, [name_of(resource) for resource, _, _ in found])
+        names = [name_of(resource) for resource, _, _ in found]
+        figure, (axes,) = new_figure(1.1 + high(names, 0.32))
+        rows_of(axes, names)
         widest = max(abs(change) + error for _, change, error in found)
         for y, (_, change, error) in enumerate(found):
             fill = MEASURED if change > 0 else PREDICTED
-            axes.barh(y, 100 * change, 0.62, color=fill)
+            (drawn,) = axes.barh(y, 100 * change, 0.62, color=fill)
+            way, around = text.percent(change, signed=True), text.percent(error)
+            tip(drawn, f"{names[y]}: {way} ± {around} (95 %)")
             if error > 0.0005:
                 bar = 100 * error
                 axes.errorbar(100 * change, y, xerr=bar, color=INK, capsize=2.5, linewidth=1.0)
             end = change + (error + 0.015 * widest) * (1 if change > 0 else -1)
             side = "left" if change > 0 else "right"
-            words = text.percent(change, signed=True)
-            axes.text(100 * end, y, words, ha=side, va="center", fontsize=8)
+            axes.text(100 * end, y, way, ha=side, va="center", fontsize=8)
         axes.axvline(0, color=GRID, linewidth=1.0)
         low = min(0.0, *(c - e for _, c, e in found))
-        high = max(0.0, *(c + e for _, c, e in found))
-        room = 0.16 * (high - low)
+        most = max(0.0, *(c + e for _, c, e in found))
+        room = (0.3 if narrow() else 0.16) * (most - low)
         axes.set_xlim(
-            100 * (low - (room if low < 0 else 0)), 100 * (high + (room if high > 0 else 0))
+            100 * (low - (room if low < 0 else 0)), 100 * (most + (room if most > 0 else 0))
         )
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel("change of the predicted throughput (%)")
+        along(axes, "change of the predicted throughput (%)")
         title = (
             f"{label}: what 10 % more of each resource or price, or one more server, would change"
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from recsim_train.config.units import RATES, parse_quantity
 from recsim_train.report import text
 from recsim_train.results.interval import Interval, of_row, of_summary
 from recsim_train.results.row import cores_of
@@ -38,8 +39,9 @@ class Entry(Generic[T]):
     """Examples per second."""
     interval: Interval
     """Of them, 90 %."""
-    cost: tuple[int, float, int]
-    """Processes, cores of their hosts, computing threads: what is compared in this order."""
+    cost: tuple[int, float, int, float]
+    """Processes, cores of their hosts, computing threads, rate of their network cards where that is
+    swept: what is compared in this order."""
     examples_per_step: int | None = None
     """Of one step of the whole job; None: not known."""
 
@@ -124,8 +126,10 @@ def sentence(choice: Choice[T], among: str, named: Callable[[Sequence[T]], str])
     said = f"{named([e.item for e in choice.tied])} {choice.how} and are the fastest of {among}"
     if not choice.cheaper:
         return f"{said} with up to {rated(choice.top)}; none of them is the cheapest"
-    count = preferred.cost[0]
+    count, rate = preferred.cost[0], preferred.cost[-1]
     needs = f"{count:,} {'process' if count == 1 else 'processes'}"
+    if rate and rate < choice.tied[1].cost[-1]:
+        needs = f"{needs}, slower network cards"
     return f"{said}; {first} is the cheapest of them ({needs}) with {rated(preferred)}"
 
 
@@ -146,7 +150,7 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
         record,
         summary.examples_per_second or 0.0,
         of_summary(summary) or UNKNOWN,
-        (processes, cores_of(summary.facts.cores, colocated) or 0.0, threads),
+        (processes, cores_of(summary.facts.cores, colocated) or 0.0, threads, 0.0),
         summary.synchronisation.elp,
     )
 
@@ -177,5 +181,10 @@ def _contender(group: Sequence[Row]) -> Entry[Row]:
         int(row["trainers"] or 0)
         * int(row["threads"] or 0)
         * int(row.get("operation_threads") or 1),
+        sum(
+            parse_quantity(value, RATES, "", "")
+            for key, value in row.items()
+            if key.endswith(".nic") and isinstance(value, str)
+        ),
     )
     return Entry(row, eps, of_row(row, found) or UNKNOWN, cost)

@@ -13,14 +13,17 @@ from recsim_train.report import anatomy, figures
 from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.cuts import net_figure
-from recsim_train.report.document import Document, Lines, Picture, Where
+from recsim_train.report.document import Chapter, Document, Lines, Picture, TextTable, Where
 from recsim_train.report.elsewhere import beside, read_measured
-from recsim_train.report.findings import Findings, compare, headlines
+from recsim_train.report.findings import Findings, alone, compare, headlines
+from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish, unwritable
-from recsim_train.report.runs import left_out, load_runs
+from recsim_train.report.runs import labels, left_out, load_runs
+from recsim_train.report.timeline import timeline_figure
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import put, writable
+from recsim_train.results.interval import of_summary
 from recsim_train.results.rundir import RunRecord
 from recsim_train.trace.perfetto import TracedRun, trace_file
 
@@ -31,7 +34,7 @@ MOST_DETAILED = 12
 """Comparisons with figures and a timeline of their own; tables hold all of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """What runs or a sweep show."""
 
@@ -49,6 +52,17 @@ class Report:
     what binds; None: there are runs."""
     out: Path | None = None
     """The folder that it was written to; None: nowhere."""
+
+    def __repr__(self) -> str:
+        """On one line: the first finding."""
+        return f"<Report: {next(iter(self.report.headlines), 'nothing')}>"
+
+    def _repr_html_(self) -> str:
+        """In notebooks: what was found, and the first table of the page."""
+        chapters = [item for item in self.report.items if isinstance(item, Chapter)]
+        tables = (item for c in chapters for item in c.items if isinstance(item, TextTable))
+        first = next((table for table in tables if Where.PAGE in table.where), None)
+        return fragment([first] if first else [], self.report.headlines)
 
     @property
     def page(self) -> Path | None:
@@ -118,21 +132,41 @@ def draw(findings: Findings) -> dict[str, Picture]:
         what_if = what_if_figure(record.summary, f"what-if-{number}", label)
         return [*anatomy.pictures(record.summary, number, label), what_if]
 
-    for number, u in enumerate(findings.unpaired[:MOST_DETAILED], start=1):
-        if u.record.world == "simulated":
-            drawn += predicted(u.record, f"alone-{number}", u.record.run_id)
+    records = [u.record for u in findings.unpaired[:MOST_DETAILED]]
+    for number, (record, label) in enumerate(zip(records, labels(records), strict=True), start=1):
+        if record.world == "simulated":
+            drawn += predicted(record, f"alone-{number}", label)
+    if several := rated(comparisons) or _rated_alone(findings):
+        drawn.append(figures.throughput_figure(several))
     if comparisons:
-        drawn += [
-            figures.throughput_figure(comparisons),
-            figures.breakdown_figure(comparisons),
-            figures.loss_figure(comparisons),
-        ]
+        drawn += [figures.breakdown_figure(comparisons), figures.loss_figure(comparisons)]
     for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
-        drawn.append(figures.timeline_figure(c, f"timeline-{number}"))
+        drawn.append(timeline_figure(c, f"timeline-{number}"))
         drawn.append(figures.utilisation_figure(c, f"utilisation-{number}"))
         drawn += predicted(c.simulated, str(number), c.label)
         drawn.append(net_figure(c.simulated, f"net-{number}", c.label))
     return {picture.name: picture for picture in drawn if picture is not None}
+
+
+def rated(comparisons: Sequence[Comparison]) -> list[figures.Rated]:
+    """Both throughputs of each."""
+    return [
+        figures.Rated(
+            c.label, c.predicted_eps, c.predicted_interval, c.measured_eps, c.measured_spread
+        )
+        for c in comparisons
+    ]
+
+
+def _rated_alone(findings: Findings) -> list[figures.Rated]:
+    """Of predictions without a measurement: of two or more."""
+    records = [record for record in alone(findings) if record.world == "simulated"]
+    if len(records) < 2:
+        return []
+    return [
+        figures.Rated(label, record.summary.examples_per_second or 0.0, of_summary(record.summary))
+        for record, label in zip(records, labels(records), strict=True)
+    ]
 
 
 def _traces(

@@ -34,6 +34,8 @@ _T975 = (
 
 Z975 = 1.960
 """97.5 % quantile of the normal distribution: standard errors in half a 95 % interval."""
+Z95 = 1.645
+"""Likewise in half a 90 % interval."""
 
 
 def t_quantile(degrees: int) -> float:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-Progress = Callable[[int, int], None]
-"""Called with (done, total)."""
-
-
-@contextmanager
-def _unseen(_: str) -> Iterator[Progress]:
-    yield lambda done, total: None
+from recsim_train.trace.progress import Meter, unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +16,10 @@ class Caller:
     say: Callable[[str], object] = field(default=lambda sentence: None, repr=False)
     """Called with each sentence, as soon as it is true: what a prediction leaves out, what is
     measured first, what an interrupt has left."""
-    progress: Callable[[str], AbstractContextManager[Progress]] = field(default=_unseen, repr=False)
-    """Called with a title; gives a context in which a `Progress` is shown."""
+    progress: Callable[[str], AbstractContextManager[Meter]] = field(
+        default=lambda title: nullcontext(unseen), repr=False
+    )
+    """Called with a title; gives a context in which a `Meter` is shown."""
     command: tuple[str, ...] = ()
     """The command line that asks, which run directories remember; empty: it was Python."""
 

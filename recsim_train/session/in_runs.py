@@ -10,26 +10,28 @@ because a law by the number of loops made predictions of stored validations no b
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from math import exp, log, sqrt
+from collections.abc import Callable, Sequence
+from math import exp, hypot, log, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from recsim_train.calibration import talk
 from recsim_train.calibration.own.measure import Seen, measure_windows, measured_operations
+from recsim_train.calibration.profile import UNSEEN
 from recsim_train.calibration.speed import short_reading
 from recsim_train.config.cluster import Cluster, InRuns
 from recsim_train.config.experiment import Execution, Experiment, Synthetic
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.placement.build import build_plan
-from recsim_train.session.caller import Progress
 from recsim_train.sim.run import operations_of
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 
 _NETS = (0, 1, 2, 3, 6)
 """Of `recsim_train.calibration.talk.RUNS`, whose passes last from 0.4 to 25 ms."""
+_QUICK = _NETS[2:3]
+"""All of a quick calibration."""
 _ROUNDS = 3
 _MOST_LOOPS = 8
 """Of a machine of more cores, runs of a loop for each would take too much memory and time."""
@@ -49,10 +51,15 @@ class Taken(NamedTuple):
     """In a run of a loop for each core, against windows on all of them."""
 
 
-def with_in_runs(cluster: Cluster, progress: Progress, *, quick: bool) -> Cluster:
-    """The profile with what passes take longer in runs of this machine. ``quick``: one small net,
-    for tests of the machinery. Raises RunFailed."""
-    nets, rounds = (_NETS[3:4], 1) if quick else (_NETS, _ROUNDS)
+def turns_of(*, quick: bool) -> int:
+    """How many turns of a net `with_in_runs` has."""
+    return len(_QUICK) if quick else _ROUNDS * len(_NETS)
+
+
+def with_in_runs(cluster: Cluster, tick: Callable[[], object], *, quick: bool) -> Cluster:
+    """The profile with what passes take longer in runs of this machine. ``tick``: is called after
+    each turn of a net; ``quick``: fewer and shorter. Raises RunFailed."""
+    nets, rounds = (_QUICK, 1) if quick else (_NETS, _ROUNDS)
     found: dict[int, list[Taken]] = {net: [] for net in nets}
     cores = int(cluster.host("trainer").cores)
     plain = cluster.model_copy(update={"operations": None, "in_runs": None})
@@ -60,8 +67,12 @@ def with_in_runs(cluster: Cluster, progress: Progress, *, quick: bool) -> Cluste
         for done in range(rounds * len(nets)):
             net = nets[done % len(nets)]
             found[net].append(_taken(net, cores, plain, Path(folder), quick=quick))
-            progress(done + 1, rounds * len(nets))
-    return cluster.model_copy(update={"in_runs": mean_of(list(found.values()))})
+            tick()
+    times = mean_of(list(found.values()))
+    if quick:
+        error = min(1.0, hypot(times.uncertainty, UNSEEN))
+        times = times.model_copy(update={"uncertainty": error})
+    return cluster.model_copy(update={"in_runs": times})
 
 
 def mean_of(nets: Sequence[Sequence[Taken]]) -> InRuns:
@@ -91,7 +102,7 @@ def _run(net: int, trainers: int, path: Path, *, quick: bool) -> Experiment:
     asks, setting, batch, steps = talk.RUNS[net]
     if not path.exists():
         write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
-    steps = max(20, 2 * steps // (trainers + 1) // (8 if quick else 1))
+    steps = max(20, 2 * steps // (trainers + 1) // (4 if quick else 1))
     return talk.experiment(asks, setting, batch, trainers, steps, path, Execution())
 
 

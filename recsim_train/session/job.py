@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from recsim_train.results.rundir import World, identity
 
 if TYPE_CHECKING:
     from recsim_train.sim.host.memory_check import MemoryCheck
+    from recsim_train.sim.why.beforehand import Beforehand
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,18 @@ class Job:
         if self.world == "real":
             return machine_check(self.plan, this_machine())
         return None if self.cluster is None else memory_check(self.plan, self.cluster)
+
+    def beforehand(self) -> Beforehand | None:
+        """What is known of a prediction before it is made; None without a profile, of a
+        measurement, and where it takes data that are not there yet."""
+        from recsim_train.config.errors import UserError
+        from recsim_train.sim.why.beforehand import beforehand
+
+        if self.world == "real" or self.cluster is None:
+            return None
+        with suppress(UserError):
+            return beforehand(self.plan, self.cluster)
+        return None
 
 
 def this_machine() -> Host:

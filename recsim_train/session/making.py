@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,11 +26,12 @@ from recsim_train.results.rundir import (
     find_complete,
     write_run,
 )
-from recsim_train.session.caller import Caller, Progress
+from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
 from recsim_train.trace.modelled import ProcessTimes
+from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 
 if TYPE_CHECKING:
@@ -91,7 +92,13 @@ class Simulator:
     def __init__(self) -> None:
         self._counts: OrderedDict[Hashable, IdCounts] = OrderedDict()
 
-    def simulate(self, plan: Plan, cluster: Cluster, progress: Progress | None = None) -> Outcome:
+    def simulate(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        progress: Meter | None = None,
+        first: Callable[[Outcome], object] | None = None,
+    ) -> Outcome:
         """Predict one run; see `recsim_train.sim.run`."""
         from recsim_train.sim.folding import folding_of
         from recsim_train.sim.run import simulate
@@ -102,7 +109,7 @@ class Simulator:
         self._counts[key] = counts = counts_for(plan, loops) if counts is None else counts
         if len(self._counts) > _REMEMBERED:
             self._counts.popitem(last=False)
-        return simulate(plan, cluster, progress=progress, counts=counts)
+        return simulate(plan, cluster, progress=progress, counts=counts, first=first)
 
 
 def caveats_here(record: RunRecord) -> list[str]:
@@ -142,8 +149,17 @@ class Maker:
         return record
 
     def _predicted(self, job: Job) -> RunRecord:
-        with self._caller.progress(f"simulating {job.plan.strategy.kind}") as progress:
-            outcome = self._simulator.simulate(job.plan, job.profile, progress)
+        from recsim_train.session import told
+        from recsim_train.sim.fluid.solver import get_ready
+
+        plan, say = job.plan, self._caller.say
+        if self._caller is not NOBODY and (known := job.beforehand()) is not None:
+            say(told.before(plan, known))
+        with self._caller.progress(f"simulating {plan.strategy.kind}") as progress:
+            get_ready(progress)
+            outcome = self._simulator.simulate(
+                plan, job.profile, progress, lambda first: say(told.headline(plan, first))
+            )
         record = self._keep.write(job.plan, "simulated", job.cluster, outcome)
         for sentence in caveats_here(record):
             self._caller.say(f"note: {sentence}")

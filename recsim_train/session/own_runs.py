@@ -18,13 +18,14 @@ from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost
 from recsim_train.workload.signature import signature
 
-_STEPS, _WHAT_IF_STEPS = 400, 20
-"""Counted iterations of a prediction, at most, and of the short runs that tell how unsure it is."""
+_STEPS, _WHAT_IF_STEPS = 400, (20, 5)
+"""Counted iterations of a prediction, at most, and of the short runs that tell how unsure it is,
+the latter also for a quick calibration."""
 _TURNS = 2
 """In which operations are brought to what they took: who shares the cores with whom changes it."""
 
 
-def predicted(own: OwnRun, cluster: Cluster) -> Said:
+def predicted(own: OwnRun, cluster: Cluster, *, quick: bool = False) -> Said:
     """`recsim_train.calibration.own_runs.Predict`, by the simulator.
 
     With operations as they were in the run, what is off is the model of everything else. How fast
@@ -44,7 +45,7 @@ def predicted(own: OwnRun, cluster: Cluster) -> Said:
             for one in operations
             if one.operation in seen and one.operation in took
         )
-    asked = plan.experiment.simulation.model_copy(update={"what_if_steps": _WHAT_IF_STEPS})
+    asked = plan.experiment.simulation.model_copy(update={"what_if_steps": _WHAT_IF_STEPS[quick]})
     spec = plan.experiment.model_copy(update={"simulation": asked})
     told = plain.model_copy(update={"operations": operations})
     outcome = simulate(replace(plan, experiment=spec), told)

@@ -15,7 +15,6 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.report.caveats import of_prediction
 from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, row_of
@@ -23,6 +22,7 @@ from recsim_train.results.rundir import RunRecord, clear, manifest_of
 from recsim_train.results.summary import summarise
 from recsim_train.session.making import Keep, Simulator
 from recsim_train.signals import die_with_parent
+from recsim_train.trace.progress import Meter, unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,22 @@ def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finis
 
 
 def simulate_points(
-    tasks: Sequence[Task], jobs: int, keep: Keep | None = None
+    tasks: Sequence[Task], jobs: int, keep: Keep | None = None, *, meter: Meter = unseen
 ) -> Generator[Finished, None, None]:
     """Figures of the tasks as they are finished, from at most ``jobs`` processes.
 
-    What a point's figures are does not depend on ``jobs``. Closing the iterator ends the
+    What a point's figures are does not depend on ``jobs``. ``meter``: is told of what comes before
+    the first. Closing the iterator ends the
     processes. Raises RunFailed if one of them dies.
     """
+    from recsim_train.sim.fluid.solver import get_ready
+
+    get_ready(meter)  # here, before several processes would do it side by side
     if jobs <= 1 or len(tasks) <= 1:
         simulator = Simulator()
         for task in tasks:
             yield simulate_point(task, simulator, keep)
         return
-    # Compiled code is made and stored here, before several processes would do it side by side.
-    warm(tasks[0])
     # A fresh interpreter: a fork of one with threads may hang, and has all of its memory.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
@@ -97,19 +99,6 @@ def simulate_points(
         pool.shutdown(cancel_futures=True)
         if keep is not None:
             clear(keep.out)
-
-
-def warm(task: Task) -> None:
-    """Load (and, after an installation, make) the compiled code with the shortest of runs."""
-    experiment = task.plan.experiment
-    roles = experiment.roles.model_copy(update={"trainers": 1, "readers": 0})
-    training = experiment.training.model_copy(update={"steps": 1, "warmup_steps": 0})
-    update = {"roles": roles, "training": training}
-    try:
-        plan = build_plan(experiment.model_copy(update=update), task.plan.strategy)
-        Simulator().simulate(plan, task.cluster)
-    except (UserError, RunFailed):
-        return  # one trainer may be too few for it; the first point loads the code then
 
 
 @contextlib.contextmanager

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
+from functools import partial
+from math import hypot
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.dump import DIGITS, dump_cluster, dump_yaml, plain
@@ -15,10 +18,13 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import put, writable
-from recsim_train.session.caller import Caller, Progress
+from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
+
+if TYPE_CHECKING:
+    from recsim_train.calibration.stages import Stages
 
 
 def measure_machine(
@@ -34,36 +40,57 @@ def measure_machine(
     ``add``: the operations only, into the profile that is there.
     """
     from recsim_train.calibration.profile import calibrate_machine
-    from recsim_train.session.in_runs import with_in_runs
+    from recsim_train.calibration.stages import Stages
+    from recsim_train.session.in_runs import turns_of, with_in_runs
     from recsim_train.session.own_runs import predicted
 
     writable(target.parent, target.name)
     if target.is_dir():
         raise UserError(f"{target}: is a folder, where the file of a profile is to be written")
-    if add:
-        cluster, said = load_cluster(str(target)), _comment(target)
-        was = None if cluster.calibration is None else cluster.calibration.machine
-        if was != (here := machine_name()):
-            caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
-    else:
-        said = "Written by `recsim-train calibrate`; edit a copy, not this file."
-        with caller.progress("calibrating") as progress:
+    plans = [job.plan for job in jobs]
+    with caller.progress("calibrating") as progress:
+        stages = Stages(_seconds(plans, quick=quick, add=add), progress)
+        if add:
+            cluster, said = load_cluster(str(target)), _comment(target)
+            was = None if cluster.calibration is None else cluster.calibration.machine
+            if was != (here := machine_name()):
+                caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
+        else:
+            said = "Written by `recsim-train calibrate`; edit a copy, not this file."
             cluster = calibrate_machine(
                 name=target.stem,
                 command=list(caller.command),
-                progress=progress,
-                predict=predicted,
+                stages=stages,
+                predict=partial(predicted, quick=quick),
                 quick=quick,
             )
-        with caller.progress("comparing passes in runs") as progress:
-            cluster = with_in_runs(cluster, progress, quick=quick)
-    if jobs:
-        with caller.progress("measuring operations") as progress:
-            plans = [job.plan for job in jobs]
-            cluster = _with_operations(cluster, plans, progress, quick=quick, add=add)
+            tick = stages.begin(IN_RUNS, turns_of(quick=quick))
+            cluster = with_in_runs(cluster, tick, quick=quick)
+        if plans:
+            cluster = _with_operations(cluster, plans, stages, quick=quick, add=add)
     put(target, dump_cluster(cluster, said).encode())
     caller.say(f"wrote {target}")
     return cluster
+
+
+IN_RUNS, OF_EXPERIMENTS = "passes in runs", "operations of experiments"
+"""Stages that follow calibration's own."""
+_NET = 16.0, 7.0
+"""Seconds of a turn of a net, in full and quick."""
+
+
+def _seconds(plans: Sequence[Plan], *, quick: bool, add: bool) -> dict[str, float]:
+    """About what each stage takes, in their order."""
+    from recsim_train.calibration.profile import seconds_of
+    from recsim_train.session.in_runs import turns_of
+
+    found = {} if add else seconds_of(quick=quick)
+    if not add:
+        found[IN_RUNS] = _NET[quick] * turns_of(quick=quick)
+    if plans:
+        rounds, seconds = _turns(len(plans), quick=quick)
+        found[OF_EXPERIMENTS] = rounds * len(plans) * (seconds + 2.0)
+    return found
 
 
 def measure_links_of(name: str, target: Path, caller: Caller) -> Cluster:
@@ -117,24 +144,33 @@ def _comment(profile: Path) -> str:
 _TOGETHER = 120.0
 """Seconds that the operations of many plans may take together, if each still has a few."""
 _LEAST = 7.0
+_QUICK = 2, 1.0
+
+
+def _turns(plans: int, *, quick: bool) -> tuple[int, float]:
+    """How many each of so many plans has, and seconds of all windows of one."""
+    from recsim_train.calibration.own.measure import ROUNDS, SECONDS
+
+    if quick:
+        return _QUICK
+    return ROUNDS, max(_LEAST, min(SECONDS, _TOGETHER / plans)) / ROUNDS
 
 
 def _with_operations(
-    cluster: Cluster, plans: Sequence[Plan], progress: Progress, *, quick: bool, add: bool = False
+    cluster: Cluster, plans: Sequence[Plan], stages: Stages, *, quick: bool, add: bool = False
 ) -> Cluster:
     from recsim_train.calibration.own.measure import (
-        ROUNDS,
-        SECONDS,
         Seen,
         measure_windows,
         measured_operations,
         with_operations,
     )
+    from recsim_train.calibration.profile import UNSEEN
     from recsim_train.calibration.speed import Turns, short_reading
     from recsim_train.sim.run import operations_of
 
     unmeasured = cluster.model_copy(update={"operations": None})
-    seconds = max(_LEAST, min(SECONDS, _TOGETHER / len(plans)))
+    rounds, seconds = _turns(len(plans), quick=quick)
     known: set[str] = set()
     asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
     for plan in plans:
@@ -149,14 +185,20 @@ def _with_operations(
 
     def measure(number: int) -> None:
         plan, cells, seen = asked[number]
-        measure_windows(plan, cells, seen, seconds=seconds / ROUNDS, quick=quick)
+        measure_windows(plan, cells, seen, seconds=seconds)
 
-    rounds = 1 if quick else ROUNDS
     turns = Turns(short_reading)
-    turns.make(len(asked), rounds, measure, progress)
+    tick = stages.begin(OF_EXPERIMENTS, len(asked) * rounds)
+    turns.make(len(asked), rounds, measure, lambda done, total: tick())
     for number, (plan, cells, seen) in enumerate(asked):
         brought = seen.times(turns.factors(number))
-        cluster = with_operations(cluster, measured_operations(plan, cells, unmeasured, brought))
+        entries = measured_operations(plan, cells, unmeasured, brought)
+        if quick:
+            entries = [
+                e.model_copy(update={"spread": min(1.0, hypot(e.spread or 0.0, UNSEEN))})
+                for e in entries
+            ]
+        cluster = with_operations(cluster, entries)
     return _with_speeds(cluster, turns.speeds, add=add)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.config.given import document_of
 from recsim_train.config.load import Loaded, load_points
 from recsim_train.config.sets import Assignment, option_names
 from recsim_train.config.sweep import Point
@@ -31,18 +32,48 @@ SWEPT = {"what_if_steps": 3, "what_if_trainers": 8}
 _MOST_ERRORS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Study:
     """An experiment that was read and checked; see `recsim_train.load`."""
 
     path: Path
-    """The experiment file."""
+    """The experiment file; of one that was given as a mapping, what sentences call it."""
     points: tuple[Loaded, ...]
     """One, unless it is a sweep."""
     cluster: str | None = None
     """The profile, by name or file, instead of the experiment's own."""
     overrides: tuple[str, ...] = ()
     """``key=value``, as ``--set`` takes them; the seed among them."""
+
+    def __repr__(self) -> str:
+        """On one line: a study holds all of its points' settings."""
+        first, kinds = self.experiment, [choice.kind for choice in self.experiment.strategies]
+        many = f", {len(self.points)} points" if self.swept else ""
+        on = self.cluster or first.cluster
+        return f"<Study {first.name!r}: {', '.join(kinds)} on {on}{many}>"
+
+    def _repr_html_(self) -> str:
+        """In notebooks: what matters of its settings."""
+        from recsim_train.report.document import TextTable
+        from recsim_train.report.html import fragment
+
+        return fragment([TextTable.of(("setting", "value"), self._settings(), ("value",))])
+
+    def _settings(self) -> list[tuple[str, str]]:
+        first, roles, training = self.experiment, self.experiment.roles, self.experiment.training
+        rows = sum(table.rows for table in first.model.tables)
+        counts = {name.replace("_", " "): count for name, count in roles.model_dump().items()}
+        servers = [f"{name} {count}" for name, count in counts.items() if count]
+        batches = f"batches of {training.batch_size:,}, {training.threads} threads"
+        many = f"{len(self.points):,} points, of which the first: " if self.swept else ""
+        return [
+            ("experiment", f"{many}{first.name}"),
+            ("model", f"{first.model.name}: {len(first.model.tables)} tables, {rows:,} rows"),
+            ("roles", ", ".join(servers)),
+            ("training", f"{batches}, {training.steps:,} steps"),
+            ("strategies", ", ".join(choice.kind for choice in first.strategies)),
+            ("cluster", self.cluster or first.cluster),
+        ]
 
     @property
     def experiment(self) -> Experiment:
@@ -86,10 +117,17 @@ class Study:
         return _planned(points, profiles, caller)
 
 
-def read(path: Path, cluster: str | None, overrides: Sequence[str], seed: int | None) -> Study:
+def read(
+    source: Path | Mapping[str, Any],
+    cluster: str | None,
+    overrides: Sequence[str],
+    seed: int | None,
+) -> Study:
     """See `recsim_train.load`."""
     sets = [*overrides, *([f"seed={seed}"] if seed is not None else [])]
-    return Study(path, tuple(load_points(path, sets, schemas())), cluster, tuple(sets))
+    there = source if isinstance(source, Path) else document_of(source)
+    points = tuple(load_points(there, sets, schemas()))
+    return Study(points[0].path, points, cluster, tuple(sets))
 
 
 def _planned(points: Iterable[Loaded], profiles: Profiles, caller: Caller) -> list[Job]:

@@ -9,14 +9,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator
 from math import inf
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import simpy
 from simpy.core import EmptySchedule
 from simpy.events import Timeout
 
-from recsim_train.sim.fluid.solver import Fluid, Kind
+from recsim_train.sim.fluid.records import Kind
+from recsim_train.sim.fluid.unshared import Unshared
 from recsim_train.trace.garbage import collection_paused
+
+if TYPE_CHECKING:
+    from recsim_train.sim.fluid.solver import Fluid
 
 Event = simpy.Event
 Steps = Generator[Event, Any, Any]
@@ -29,9 +34,12 @@ _ROUNDING = 1.0 + 1e-12
 class Engine:
     """The clock, its events and the fluid resources that live on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shared: bool = True) -> None:
+        """``shared``: whether activities share resources; none does, and nothing is compiled,
+        where a run is only looked at (`recsim_train.sim.fluid.unshared`)."""
         self._env = simpy.Environment(0.0)
-        self.fluid = Fluid()
+        self.shared = shared
+        self.fluid: Fluid | Unshared = _solver() if shared else Unshared()
         self.events = 0
         self._stopped = False
         self._outside: list[tuple[float, int, Callable[[], None]]] = []
@@ -44,7 +52,7 @@ class Engine:
         now: float = self._env._now
         return now
 
-    now = property(clock)
+    now = property(attrgetter("_env._now"))  # the clock, as fast as can be
 
     # ------------------------------------------------------------------ events
 
@@ -79,7 +87,8 @@ class Engine:
         """Start ``work`` after ``delay``; fires when it is done. No work is done at once."""
         event = Event(self._env)
         if delay > 0.0 and work > 0.0:
-            self.later(delay, lambda: self.fluid.start(kind, work, event))
+            start = self.fluid.start
+            Timeout(self._env, delay).callbacks.append(lambda _: start(kind, work, event))
             return event
         if work <= 0.0:
             return event.succeed()
@@ -140,6 +149,12 @@ class Engine:
             if isinstance(original, type(error)):
                 raise original from original.__cause__
             raise
+
+
+def _solver() -> Fluid:
+    from recsim_train.sim.fluid.solver import Fluid  # which brings numba along
+
+    return Fluid()
 
 
 def _fire(event: Event) -> None:

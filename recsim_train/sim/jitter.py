@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from recsim_train.config.hazards import Stragglers, Tail
 
-_BLOCK = 256
+_BLOCK = 64
+"""Numbers that are drawn at a time; most streams of a short run need fewer."""
 
 Draw = Callable[[int, int], NDArray[np.float64]]
 """Factors of so many trainers for so many pieces of work, [trainers, pieces]."""

@@ -3,7 +3,7 @@ operation's own shape or at a near one; with the same answer for the same questi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from math import fsum, hypot
 from typing import Literal, NamedTuple
 
@@ -101,9 +101,10 @@ class Pricing:
         total, held = operations.seconds(work, self.prices, queued=self._queued)
         return Priced(total, held, ((what, total, *NONE),))
 
-    def requests(self, payloads: Iterable[int]) -> Priced:
+    def requests(self, payloads: Sequence[int]) -> Priced:
         """Handling requests at one end: one message each; over gloo a header and its payload."""
-        return self.answers(sum(1 + (self._over_gloo and size > 0) for size in payloads))
+        bodies = sum(size > 0 for size in payloads) if self._over_gloo else 0
+        return self.answers(len(payloads) + bodies)
 
     def answers(self, count: int) -> Priced:
         """Handling ``count`` answers at one end."""

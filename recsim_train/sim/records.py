@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from statistics import fmean, stdev
 
-from recsim_train.trace.ledger import Booked
+from recsim_train.trace.ledger import Booked, Key
 from recsim_train.trace.record import Iteration, Span, Sync, Total, TotalKey, loop_of
 
 _MOST_SPANS = 500_000
@@ -22,10 +22,11 @@ _MOST_SPANS = 500_000
 class Series:
     """Effects of one kind of one loop, or requests served for it."""
 
-    __slots__ = ("_records", "by_iteration", "key")
+    __slots__ = ("_kept", "_records", "by_iteration", "key")
 
-    def __init__(self, records: Records, key: TotalKey) -> None:
-        self._records = records
+    def __init__(self, records: Records, key: TotalKey, kept: list[int]) -> None:
+        """``kept``: how many spans of its process there are."""
+        self._records, self._kept = records, kept
         self.key = key
         self.by_iteration: dict[int, Total] = {}
 
@@ -37,18 +38,22 @@ class Series:
         total.count += 1
         total.seconds += end - start
         total.bytes += payload
-        if self._records.keeps(self.key.instance):
-            instance, loop, effect, name = self.key
-            span = Span(instance, loop, iteration, effect, name, start, end, payload)
-            self._records.spans.append(span)
+        records, kept = self._records, self._kept
+        if kept[0] >= records.max_spans or len(records.spans) >= _MOST_SPANS:
+            records.dropped_spans += 1
+            return
+        kept[0] += 1
+        instance, loop, effect, name = self.key
+        records.spans.append(Span(instance, loop, iteration, effect, name, start, end, payload))
 
 
 class Records:
     """All records of one run."""
 
     def __init__(self, max_spans: int) -> None:
-        self._max_spans = max_spans
-        self._kept: dict[str, int] = {}
+        self.max_spans = max_spans
+        """Of one process."""
+        self._kept: dict[str, list[int]] = {}
         self._series: dict[TotalKey, Series] = {}
         self.spans: list[Span] = []
         self.dropped_spans = 0
@@ -62,17 +67,8 @@ class Records:
         key = TotalKey(instance, loop, effect, name)
         found = self._series.get(key)
         if found is None:
-            found = self._series[key] = Series(self, key)
+            found = self._series[key] = Series(self, key, self._kept.setdefault(instance, [0]))
         return found
-
-    def keeps(self, instance: str) -> bool:
-        """Whether a process may have one more span; counts it."""
-        kept = self._kept.get(instance, 0)
-        if kept >= self._max_spans or len(self.spans) >= _MOST_SPANS:
-            self.dropped_spans += 1
-            return False
-        self._kept[instance] = kept + 1
-        return True
 
     def period(self, first: int, stop: int) -> int:
         """After how many iterations the first training loop does the same effects again.
@@ -164,6 +160,10 @@ class CpuBooks:
                     pool = role, what, "pool"
                     booked[pool] = booked.get(pool, 0.0) + further * times
             booked[key] = booked.get(key, 0.0) + own * times
+
+    def add_one(self, key: Key, seconds: float) -> None:
+        """Seconds of one thing."""
+        self.seconds[key] = self.seconds.get(key, 0.0) + seconds
 
     def note(self, now: float) -> None:
         """Remember what has been booked until the first event at this time."""

@@ -3,7 +3,7 @@ that a prediction asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil
 from statistics import fmean
@@ -16,12 +16,13 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import cores_beyond
 from recsim_train.sim.folding import Folding, folding_of
 from recsim_train.sim.host.memory_check import check_memory, nearly_full
-from recsim_train.sim.simulated_run import Progress, SimulatedRun
+from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import elasticities
 from recsim_train.sim.why.in_step import out_of_step
 from recsim_train.trace.facts import Folded, HalfFolded
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.modelled import OperationTime, ProcessTimes
+from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope
@@ -38,13 +39,16 @@ def simulate(
     plan: Plan,
     cluster: Cluster,
     *,
-    progress: Progress | None = None,
+    progress: Meter | None = None,
     counts: IdCounts | None = None,
+    first: Callable[[Outcome], object] | None = None,
 ) -> Outcome:
     """Predict one run of ``plan`` on ``cluster``; equal inputs give equal outcomes.
 
-    ``progress``: called with (iterations done, iterations at most) of all simulated loops.
-    ``counts``: ids per batch; none: from the plan's own data. Raises UserError where a role does
+    ``progress``: is told iterations done, and iterations at most, of all simulated loops, then
+    short runs that ask "what if". ``counts``: ids per batch; none: from the plan's own data.
+    ``first``: is told the prediction as soon as it stands, before what would change it is asked and
+    how far calibration's errors carry, which takes longer. Raises UserError where a role does
     not fit into memory, RunFailed where the strategy or a host fails or a deadlock is reached.
     """
     memory = check_memory(plan, cluster)
@@ -59,13 +63,18 @@ def simulate(
         if folding.simulated < folding.trainers:
             _say_folding(simulated, outcome)
         simulated.add_bounds(outcome)
-        outcome.warn(out_of_step(simulated, outcome))
+        other = out_of_step(simulated, outcome)
+    if other is not None:
+        outcome.warn([other.sentence])
+        outcome.facts.met_otherwise = other.rate
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))
     outcome.warn(_extrapolated(plan, cluster))
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
+    if first is not None:
+        first(outcome)
     if wanted and predicted is not None:
         most = plan.experiment.simulation.what_if_trainers
         if folding.simulated < folding.trainers and not folding.exact:
@@ -82,7 +91,11 @@ def simulate(
                     f"{wanted} counted steps."
                 ]
             )
-        answers = elasticities(plan, cluster, simulated.counts, wanted, simulated.replay, folding)
+        answers = elasticities(
+            plan, cluster, simulated.counts, wanted, simulated.replay, folding, progress=progress
+        )
+        if other is not None and other.cause is not None and answers.causes:
+            answers.causes[other.cause] = other.error
         answers.say(outcome.facts, predicted, simulated.runtime.engine.events)
     return outcome
 

@@ -48,7 +48,8 @@ class Runtime:
     ``strategies``: one per trainer; none: made from the plan's choice.
     ``on_step``: called with k whenever all training loops have completed k iterations.
     ``replay``: of the trainers' caches, where the strategy asks for one.
-    ``folding``: which trainers stand for others; none: each is simulated.
+    ``folding``: which trainers stand for others; none: each is simulated. ``shared``: as of
+    `recsim_train.sim.engine.Engine`.
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class Runtime:
         on_step: Callable[[int], None] | None = None,
         replay: Replay | None = None,
         folding: Folding | None = None,
+        shared: bool = True,
     ) -> None:
         experiment = plan.experiment
         trainers = experiment.roles.trainers
         self.folding = folding = folding or Folding(trainers, trainers)
         self.plan = plan
         self.iterations = iterations
-        self.engine = Engine()
+        self.engine = Engine(shared=shared)
         varies = experiment.simulation.stragglers
         jitter = Jitter(experiment.seed, *((cluster.jitter, cluster.stragglers) if varies else ()))
         self.machines = Machines(plan, cluster, self.engine, jitter, folding)

@@ -22,11 +22,10 @@ from recsim_train.sim.why.caveats import assumed, resting, resting_in_words, say
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.trace.facts import Facts, PayloadSpread
 from recsim_train.trace.ledger import Booked, Ledger
+from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Iteration, Outcome, Throughput
 from recsim_train.workload.compression import compressed
 from recsim_train.workload.scope import Scope
-
-Progress = Callable[[int, int], None]
 
 
 class SimulatedRun:
@@ -64,16 +63,18 @@ class SimulatedRun:
 
     def run(
         self,
-        progress: Progress | None,
+        progress: Meter | None,
         steps: int | None = None,
         asked: list[tuple[str, Scope]] | None = None,
         *,
         calls: dict[tuple[str, str], list[float]] | None = None,
+        shared: bool = True,
     ) -> Outcome:
         """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
 
         ``asked``: where operations are noted with their shapes when each is first asked for;
-        ``calls``: where all computations are counted (`Machines.calls`).
+        ``calls``: where all computations are counted (`Machines.calls`). ``shared``: as of
+        `recsim_train.sim.engine.Engine`.
 
         Raises RunFailed where the strategy fails, or a host before there is a figure.
         """
@@ -88,7 +89,7 @@ class SimulatedRun:
             if completed == total or runtime.machines.changing:
                 return
             counted = completed - warmup
-            if steps is None and steady.reached(counted, runtime.records.iterations):
+            if steps is None and steady.reached(counted, self._within):
                 runtime.stop()
             if counted == steps:
                 runtime.stop()
@@ -102,6 +103,7 @@ class SimulatedRun:
             on_step=on_step,
             replay=self.replay,
             folding=self.folding,
+            shared=shared,
         )
         runtime.pricing.asked, runtime.machines.calls = asked, calls
         steady = Steady(self.plan, self.folding)
@@ -123,27 +125,31 @@ class SimulatedRun:
             outcome.speed = steady.overall(done, outcome.iterations)
         else:
             outcome.facts.stopped = "estimate settled"
-            self._window = first, last = self._while_all_go_on(everything, done)
-            outcome.speed = throughput_within(
-                everything,
-                first[0],
-                last[0],
-                steps=done,
-                batch_size=self.plan.experiment.training.batch_size,
-            )
+            self._window = self._while_all_go_on(done)
+            outcome.speed = self._within(done)
         say_surroundings(outcome, runtime, done, aborted)
         return outcome
 
-    def _while_all_go_on(
-        self, iterations: list[Iteration], steps: int
-    ) -> tuple[Snapshot, Snapshot]:
+    def _within(self, steps: int) -> Throughput:
+        """The estimate of a run that ends after ``steps`` counted iterations of each loop.
+
+        Loops that share nothing but servers drift apart: over all that they have done, from the
+        first start to the last end, the rate at both ends is that of a few of them.
+        """
+        (start, _), (end, _) = self._while_all_go_on(steps)
+        batch = self.plan.experiment.training.batch_size
+        done = self.runtime.records.iterations
+        return throughput_within(done, start, end, steps=steps, batch_size=batch)
+
+    def _while_all_go_on(self, steps: int) -> tuple[Snapshot, Snapshot]:
         """From when all loops had done their warm-up to the last step of all whose end every loop
         has gone beyond, so that no iteration which goes on is missing.
 
         Where something is done every k-th step only, to the last such step that is whole periods
         away: 29 steps, of which 5 synchronise, are not like 30 of which 6 do.
         """
-        known = min({i.loop: i.end for i in iterations}.values())  # in order of time
+        ends = {i.loop: i.end for i in self.runtime.records.iterations}  # in order of time
+        known = min(ends.values())
         closings, warmup = self.runtime.closings, self.warmup
         last = warmup + steps
         while last > warmup + 1 and closings[last][0] > known:
@@ -232,14 +238,17 @@ class Steady:
         together = ceil(simulation.minimum_iterations / loops)
         self._next = min(simulation.minimum_steps, max(LEAST_STEPS, together))
 
-    def reached(self, counted: int, iterations: list[Iteration]) -> bool:
-        """Whether the run may stop now that all loops have ``counted`` counted iterations."""
+    def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
+        """Whether the run may stop now that all loops have ``counted`` counted iterations.
+
+        ``estimate``: what it then says.
+        """
         if self._precision <= 0.0 or counted < self._next:
             return False
         if self._folded:
             return True
         self._next = max(counted + 1, int(counted * _GROWTH))
-        found = self.overall(counted, iterations)
+        found = estimate(counted)
         if found.ci95 is None or found.examples_per_second is None:
             return False
         low, high = found.ci95

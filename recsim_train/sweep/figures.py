@@ -13,22 +13,31 @@ from recsim_train.report.drawing import (
     LINES,
     MARKERS,
     SPARE,
+    along,
     finish,
+    for_any_window,
     grid_of,
+    high,
+    legend,
+    narrow,
     new_figure,
     rows_of,
     style,
+    tip,
     wrapped,
 )
 from recsim_train.report.winner import UNKNOWN, best_row
 from recsim_train.results.interval import of_row
+from recsim_train.sweep.answers import SCALING
 from recsim_train.sweep.axes import Axis
-from recsim_train.sweep.findings import SCALING, SweepFindings, binding
+from recsim_train.sweep.findings import SweepFindings, binding
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_MAPS = 6
+_MOST_BOUNDS = 3
+"""Lines whose bounds are drawn, too: more cannot be told apart."""
 MOST_CELLS = 24
 """Columns or rows of a map that can still be read."""
 
@@ -39,6 +48,7 @@ def draw(findings: SweepFindings) -> dict[str, Picture]:
     return {picture.name: picture for picture in drawn if picture is not None}
 
 
+@for_any_window
 def scaling_figure(findings: SweepFindings) -> Picture | None:
     """Throughput over a numeric setting with its bounds; None without such a setting."""
     x = findings.x
@@ -48,7 +58,7 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     with style():
-        figure, (axes,) = new_figure(4.6)
+        figure, (axes,) = new_figure(4.6 + (0.17 * len(lines) if narrow() else 0.0))
         for k, line in enumerate(lines):
             at = [x.number(dot.value) for dot in line.dots]
             rows = [dot.row for dot in line.dots]
@@ -60,8 +70,12 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
                 at, speed, yerr=half, color=fill, marker=marker, markersize=5, capsize=2.5,
                 linewidth=1.8, elinewidth=1.0, label=line.label, zorder=3,
             )  # fmt: skip
+            for place, dot, eps in zip(at, line.dots, speed, strict=True):
+                said = f"{line.label}, {x.label} {written(dot.value)}: {text.rate(eps)} examples/s"
+                (point,) = axes.plot([place], [eps], marker="o", markersize=9, alpha=0.0, zorder=5)
+                tip(point, f"{said}; {binding(dot.row)} binds")
             bounds = [r["bound_eps"] for r in rows]
-            if all(bounds):
+            if all(bounds) and len(lines) <= _MOST_BOUNDS:
                 axes.plot(at, bounds, color=fill, linestyle=(0, (4, 3)), linewidth=1.1, alpha=0.8)
             gone = [x.number(value) for value in line.missing]
             bottom = axes.get_xaxis_transform()
@@ -69,7 +83,9 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
                 gone, [0.03] * len(gone), transform=bottom, color=fill, marker="x", markersize=8,
                 markeredgewidth=2, linestyle="none", zorder=4,
             )  # fmt: skip
-        notes = ["whiskers: 90 %", "dashed: the bound that nothing can beat"]
+        notes = ["whiskers: 90 %"]
+        if len(lines) <= _MOST_BOUNDS:
+            notes.append("dashed: the bound that nothing can beat")
         if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:
             first = [line.dots[0] for line in lines]
             slope = max(d.row["examples_per_second"] / x.number(d.value) for d in first)
@@ -86,11 +102,11 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
         else:
             top = max(float(d.row["examples_per_second"]) for line in lines for d in line.dots)
             axes.set_ylim(0, 1.25 * top)
-        axes.set_xlabel(f"{_named(x)}    ({'; '.join(notes)})")
+        along(axes, f"{_named(x)} ({'; '.join(notes)})")
         axes.set_ylabel("predicted throughput (examples/s)")
         axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
         grid_of(axes)
-        figure.legend(loc="outside upper left", ncols=2, fontsize=9)
+        legend(figure, 3)
         best = findings.best_of
         rest = f"; of {', '.join(a.label for a in best)} the best value" if best else ""
         return finish(figure, "scaling", f"Predicted throughput over {x.label}{rest}")
@@ -110,6 +126,7 @@ def _numeric_ticks(axes: Axes, x: Axis) -> bool:
     return grows
 
 
+@for_any_window
 def map_figure(findings: SweepFindings) -> Picture | None:
     """Throughput over two settings, one map for each strategy; None with fewer settings."""
     across = [a for a in findings.free if len(a.values) <= MOST_CELLS]
@@ -156,7 +173,7 @@ def _draw_map(
         np.ma.masked_invalid(cells), cmap=colours, vmin=0, vmax=1.15 * top, edgecolors="white",
         linewidth=1.5,
     )  # fmt: skip
-    small = 8 if len(first.values) <= 12 else 6
+    small = 8 if len(first.values) <= (6 if narrow() else 12) else 6
     for (i, j), value in np.ndenumerate(cells):
         known = not np.isnan(value)
         dark = known and value > 0.6 * top
@@ -180,6 +197,7 @@ def _cells(axis: Axis) -> list[str]:
     return [wrapped(written(value), 16) for value in axis.values]
 
 
+@for_any_window
 def binding_figure(findings: SweepFindings) -> Picture | None:
     """What binds at every point of every line; None without a line."""
     x = findings.x
@@ -190,14 +208,18 @@ def binding_figure(findings: SweepFindings) -> Picture | None:
 
     fills = dict(zip(findings.bindings, (*LINES, *SPARE) * 3, strict=False))
     with style():
-        figure, (axes,) = new_figure(1.3 + 0.36 * len(lines) + 0.2 * ((len(fills) + 1) // 2))
+        names = [line.label for line in lines]
+        legends = len(fills) if narrow() else (len(fills) + 1) // 2
+        figure, (axes,) = new_figure(1.3 + high(names, 0.36) + 0.2 * legends)
         for y, line in enumerate(lines):
             for dot in line.dots:
                 place = x.values.index(dot.value)
-                axes.barh(y, 0.94, 0.7, place - 0.47, color=fills[binding(dot.row)])
+                what = binding(dot.row)
+                (bar,) = axes.barh(y, 0.94, 0.7, place - 0.47, color=fills[what])
+                tip(bar, f"{line.label}, {x.label} {written(dot.value)}: {what}")
             for value in line.missing:
                 axes.text(x.values.index(value), y, "×", ha="center", va="center", fontsize=11)
-        rows_of(axes, [line.label for line in lines], grid=False)
+        rows_of(axes, names, grid=False)
         axes.set_xticks(range(len(x.values)), _cells(x))
         axes.set_xlim(-0.6, len(x.values) - 0.4)
         axes.set_xlabel(_named(x))
@@ -205,5 +227,5 @@ def binding_figure(findings: SweepFindings) -> Picture | None:
         axes.tick_params(length=0)
         shown = {binding(d.row) for line in lines for d in line.dots}
         handles = [Patch(color=fills[n], label=n) for n in findings.bindings if n in shown]
-        figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=9)
+        legend(figure, 2, handles=handles)
         return finish(figure, "binding", f"What binds, over {x.label}")

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from recsim_train.config.sweep import written
+from recsim_train.report import naming
 from recsim_train.report.runs import title
 from recsim_train.report.winner import (
     REPEATS,
@@ -26,11 +27,10 @@ from recsim_train.report.winner import (
     sentence,
     sizes,
 )
+from recsim_train.sweep.answers import SCALING, SettingAnswer, SweepQuestion, answers
 from recsim_train.sweep.axes import Axis, axis_of
 from recsim_train.sweep.folder import SweepRecord
 
-SCALING = ("roles.trainers", "training.threads")
-"""Axes along which twice as much would ideally be twice as fast."""
 MOST_LINES = 8
 """Lines that can be told apart in one figure."""
 
@@ -250,15 +250,27 @@ class SweepFindings:
         return said
 
     @cached_property
+    def answers(self) -> list[SettingAnswer]:
+        """Setting by setting, which value to take."""
+        return answers(SweepQuestion(self.done, self.axes, self.strategy))
+
+    @cached_property
     def notes(self) -> list[str]:
         """What predictions say of themselves, each sentence once, and of how many points it is
-        where it is not of all."""
-        said = Counter(note for row in self.record.rows for note in row.get("notes") or ())
-        many = len(self.done)
-        return [
-            note if count >= many else f"{note} ({count} of {many} points)"
-            for note, count in said.items()
-        ]
+        where it is not of all. Of those that differ in their figures only, the first stands for
+        all."""
+        notes = (note for row in self.record.rows for note in row.get("notes") or ())
+        said = Counter(map(naming.phrase, notes))
+        alike: dict[str, list[str]] = {}
+        for note in said:
+            alike.setdefault(re.sub(r"[\d.,]*\d", "#", note), []).append(note)
+        many, found = len(self.done), []
+        for first, *others in alike.values():
+            count = said[first] + sum(said[note] for note in others)
+            figures = ", each with figures of its own" if others else ""
+            of = f" ({count} of {many} points{figures})" if count < many or others else ""
+            found.append(f"{first}{of}")
+        return found
 
     def _finding(self, choice: Choice[Row], rows: Sequence[Row]) -> str:
         row = choice.preferred.item
@@ -285,6 +297,7 @@ class SweepFindings:
                 "complete": self.record.complete,
             },
             "headline": self.headline,
+            "answers": [answer.document() for answer in self.answers],
             "findings": self.findings,
             "fastest": self._fastest_document(),
             "examples_per_step": self.sizes,
@@ -345,7 +358,8 @@ def _short(row: Row) -> Row:
 
 
 def binding(row: Row) -> str:
-    """What binds, without which one of several equal processes: "NIC receive of dense_server"."""
+    """What binds, without which one of several equal processes: "network card of dense server,
+    receiving"."""
     phrase = str(row["bottleneck"] or "nothing known")
     phrase = re.split(r":| \(", phrase, maxsplit=1)[0]
-    return re.sub(r"\[\d+\]", "", phrase)
+    return naming.phrase(re.sub(r"\[\d+\]", "", phrase))

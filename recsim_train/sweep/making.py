@@ -19,6 +19,7 @@ from recsim_train.session.job import Job
 from recsim_train.session.making import Keep
 from recsim_train.session.pool import Finished, Task, simulate_points
 from recsim_train.sweep import folder as results
+from recsim_train.trace.progress import Meter
 
 
 def simulate_all(
@@ -38,12 +39,16 @@ def simulate_all(
         todo = [number for number in range(len(jobs)) if number not in folder.rows]
         if len(todo) < len(jobs) - len(refused):
             caller.say(f"{len(jobs) - len(todo)} of {len(jobs)} points are there already")
-        with contextlib.closing(_simulated(jobs, todo, processes, keep, folder.path)) as finished:
-            title = f"simulating {len(todo)} point{'' if len(todo) == 1 else 's'}"
-            with caller.progress(title) as progress:
-                for done, (number, row) in enumerate(finished, start=1):
-                    folder.add(number, row)
-                    progress(done, len(todo))
+        title = f"simulating {len(todo)} point{'' if len(todo) == 1 else 's'}"
+        with (
+            caller.progress(title) as progress,
+            contextlib.closing(
+                _simulated(jobs, todo, processes, keep, folder.path, progress)
+            ) as finished,
+        ):
+            for done, (number, row) in enumerate(finished, start=1):
+                folder.add(number, row)
+                progress(done, len(todo))
     except BaseException as error:
         if not folder.rows:
             folder.abandon()
@@ -106,7 +111,12 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
 
 
 def _simulated(
-    jobs: Sequence[Job], todo: Sequence[int], processes: int, keep: Keep, path: Path
+    jobs: Sequence[Job],
+    todo: Sequence[int],
+    processes: int,
+    keep: Keep,
+    path: Path,
+    meter: Meter,
 ) -> Generator[Finished, None, None]:
     tasks = [Task(number, jobs[number].plan, jobs[number].profile) for number in todo]
     sweep = jobs[0].loaded.sweep
@@ -114,4 +124,4 @@ def _simulated(
     if sweep is not None and sweep.keep_runs:
         kept = Keep(path / RUNS, command=keep.command)
         writable(kept.out)
-    yield from simulate_points(tasks, processes, kept)
+    yield from simulate_points(tasks, processes, kept, meter=meter)

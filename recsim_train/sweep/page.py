@@ -11,19 +11,26 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.report import document as doc
 from recsim_train.report import text
+from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import Findings
+from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import data_of
-from recsim_train.report.winner import Row
+from recsim_train.report.tiles import throughput
+from recsim_train.report.winner import UNKNOWN, Row
 from recsim_train.report.write import Report, kept
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import writable
+from recsim_train.results.interval import of_row
+from recsim_train.sweep.answers import headline
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
 from recsim_train.sweep.folder import SweepRecord, base_path, read_sweep
 
 MOST_ROWS = 24
 """A longer table is no help on a terminal: then the best points stand for it."""
+MOST_ANSWERS = 6
+"""Cards of them."""
 MOST_LISTED = 2000
 """Points that the page lists; the Parquet file has all."""
 HEADS = (
@@ -31,6 +38,8 @@ HEADS = (
     "settings",
     "examples/step",
     "examples/s",
+    "predicted",
+    "90 % interval",
     "from calibration",
     "bound",
     "payload/step",
@@ -38,6 +47,8 @@ HEADS = (
     "bound by",
 )
 _WORDS = ("strategy", "settings", "bound by")
+_WHERE = {"examples/s": Where.SHORT, "predicted": Where.PAGE, "90 % interval": Where.PAGE}
+"""Of columns that not all show: on a terminal there is room for one throughput."""
 
 
 def swept(
@@ -55,23 +66,25 @@ def swept(
 
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
-        return doc.TextTable.of(HEADS, rows, _WORDS, where=where)
+        made = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
+        columns = [replace(c, where=_WHERE.get(c.name, Where.ALL)) for c in made.columns]
+        return replace(made, columns=columns)
 
     def figure(name: str) -> list[doc.Picture]:
         return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
 
     name = str(record.header["name"])
-    changes, strategies = stopped(findings.changes), len(findings.strategies)
+    changes = stopped(findings.changes)
     sized = len(findings.sizes) > 1
     each = f"Best point of each strategy{' at equal examples a step' if sized else ''}"
     explained = [
         *(["Points are compared at equal examples a step only."] if sized else ()),
         "Of points that tie within their 90 % intervals, the one with the fewest processes, then "
-        "cores and threads.",
-        "Predicted examples per second with the 95 % interval of the simulation; from calibration: "
-        "half of the one that the profile's own errors make; examples/step: of one step of the "
-        "whole job; the bound is what nothing can beat on this profile; memory is the fullest "
-        "host's.",
+        "cores and threads, then the slowest network cards.",
+        "Predicted: examples per second, with the interval in which nine of ten lie; from "
+        "calibration: half of the 95 % interval that the profile's own errors make; examples/step: "
+        "of one step of the whole job; the bound is what nothing can beat on this profile; memory "
+        "is the fullest host's.",
         f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
     ]
     data = _data(record)
@@ -88,41 +101,71 @@ def swept(
         shown[1:1] = [doc.Lines(said, mark="note"), doc.Lines(changes, lead="binds")]
     listed = table(points[:MOST_LISTED], page)
     numbers = doc.Column("point", [str(row["point"] + 1) for _, row in points[:MOST_LISTED]])
-    more = f", {len(points) - MOST_LISTED} more in sweep.parquet"
+    more = f"{len(points) - MOST_LISTED} more points are in sweep.parquet"
     every = doc.TextTable(
         [numbers, *listed.columns],
-        folded=f"{len(numbers.cells)} points{more if len(points) > MOST_LISTED else ''}",
     )
+    points_said = [
+        doc.Lines(stopped(findings.findings)),
+        doc.Lines(explained, mark="note", listed=False),
+        doc.Lines([f"{more}."] if len(points) > MOST_LISTED else []),
+    ]
+    repeated = [doc.Lines(commands, mark="code")]
     best = [
-        doc.Lines(stopped(findings.findings), written),
+        doc.Lines(stopped(findings.findings), Where.MARKDOWN),
         table(findings.best, written),
-        doc.Lines(explained, page, mark="note", listed=False),
-        doc.Lines(data, title="Data"),
+        doc.Lines(data, Where.MARKDOWN, title="Data"),
     ]
     binds = [*figure("binding"), doc.Lines(changes)]
     return doc.Document(
         subject=name,
         kind="a sweep of predictions",
         heading=f"Sweep: {name}",
-        headlines=[findings.headline],
-        tiles=[
-            (doc.Cell(str(len(findings.done))), "points with a throughput"),
-            (doc.Cell(str(len(findings.without))), "points that do not fit or failed"),
-            (doc.Cell(str(strategies)), "strategy" if strategies == 1 else "strategies"),
-            (doc.Cell(str(len(findings.bindings))), "different things that bind"),
-        ],
+        headlines=[*headline(findings.answers), findings.headline],
+        tiles=_tiles(findings),
         items=[
             doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
             doc.Chapter("", shown, Where.TERMINAL),
             doc.Chapter(each, best, written, "best"),
             doc.Chapter("Throughput", figure("scaling"), written, "scaling"),
-            doc.Chapter("Over two settings", figure("map"), written, "map"),
-            doc.Chapter("What binds where", binds, written, "binding"),
-            doc.Chapter("All points", [every], page, "points"),
-            doc.Chapter("How to repeat this", [doc.Lines(commands, mark="code")], page, "repeat"),
+            doc.Chapter("All points", [*points_said, every], page, "points", folded=True),
+            doc.Chapter("Over two settings", figure("map"), written, "map", folded=True),
+            doc.Chapter("What binds where", binds, written, "binding", folded=True),
+            doc.Chapter(
+                "How it was made",
+                [doc.Lines(data, listed=False), *repeated],
+                page,
+                "made",
+                folded=True,
+            ),
         ],
         footer=". Everything here is predicted; nothing was measured.",
+        words=glossary(()),
     )
+
+
+def _tiles(findings: SweepFindings) -> list[doc.Tile]:
+    """The answers; and what the best point gives, where there is one."""
+    found = [
+        doc.Tile(answer.setting, doc.Cell(answer.short), f"{answer.why}.")
+        for answer in findings.answers[:MOST_ANSWERS]
+    ]
+    if findings.fastest is None:
+        return found
+    entry, row = findings.fastest.preferred, findings.fastest.preferred.item
+    known = None if entry.interval == UNKNOWN else entry.interval
+    best = "one of those that tie"
+    if findings.fastest.clear or findings.fastest.cheaper:
+        best = "fastest point" if findings.fastest.clear else "cheapest of those that tie"
+    what = binding(row)
+    found += [
+        throughput(best, entry.eps, known),
+        doc.Tile("what binds", doc.Cell(what), f"{do}." if (do := relief(what)) else "there"),
+    ]
+    if row["memory_share"] is not None:
+        share = text.percent(row["memory_share"])
+        found.append(doc.Tile("memory", doc.Cell(share), "of the fullest host, at this point."))
+    return found
 
 
 def _data(record: SweepRecord) -> list[str]:
@@ -141,7 +184,7 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
     """One row of the table, by `HEADS`."""
     if not row["examples_per_second"]:
         why = str(row["message"] or "").splitlines()
-        failed = [text.NONE] * 5
+        failed = [text.NONE] * (len(HEADS) - 4)
         size = text.exact(row.get("examples_per_step"))
         said = f"{row['status']}: {(why or [''])[0]}"
         return [name, findings.settings(row), size, *failed, said]
@@ -150,6 +193,8 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
         findings.settings(row) or text.NONE,
         text.exact(row.get("examples_per_step")),
         text.rated(row["examples_per_second"], (row["eps_low"], row["eps_high"])),
+        text.rate(row["examples_per_second"]),
+        text.between(whole) if (whole := of_row(row)) else text.NONE,
         text.half(row["examples_per_second"], (row["calibration_low"], row["calibration_high"])),
         text.rate(row["bound_eps"]),
         text.size(row["bytes_per_step"]),

@@ -344,6 +344,9 @@ class Facts:
     """Relative standard errors of the throughput that it is made of, in quadrature, by cause
     (`recsim_train.sim.why.unsure`); empty: as above, or an older run."""
     what_if: WhatIf | None = None
+    met_otherwise: float | None = None
+    """Examples per second if free loops came to the busiest server in turn where they come at once,
+    or at once where they come in turn; None: it makes no difference, or was not asked."""
 
     # of a measurement
     diverged: Diverged | None = None

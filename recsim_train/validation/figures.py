@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from recsim_train.report import text
@@ -13,18 +14,25 @@ from recsim_train.report.drawing import (
     LINES,
     MARKERS,
     MEASURED,
+    along,
     finish,
+    for_any_window,
     grid_of,
+    legend,
+    narrow,
     new_figure,
     style,
+    tip,
 )
 from recsim_train.validation import emulated
 from recsim_train.validation.configurations import REGIMES, Row
 from recsim_train.validation.fidelity import Fidelity
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+_MOST_SHOWN = 100.0
+"""Per cent: larger errors, of baselines, are beyond the end of the axis."""
 BAND = 0.1
 """Errors between the scatter's dashed lines."""
 _RAW, _LINEAR, _ROOFLINE = MEASURED, "#8C8C8C", "#CC79A7"
@@ -35,10 +43,11 @@ def draw(found: Fidelity) -> dict[str, Picture]:
     if not found.measured:
         return {}
     drawn = (scatter_figure(found.measured), error_figure(found))
-    return {picture.name: picture for picture in drawn}
+    return {picture.name: picture for picture in drawn if picture is not None}
 
 
-def scatter_figure(rows: Sequence[Row]) -> Picture:
+@for_any_window
+def scatter_figure(rows: Sequence[Row]) -> Picture | None:
     """Predicted over measured throughput: a colour for each strategy, a marker for each regime;
     whiskers are the prediction's 90 % interval and the repeats' half range."""
     from matplotlib.ticker import LogLocator, NullLocator
@@ -47,7 +56,7 @@ def scatter_figure(rows: Sequence[Row]) -> Picture:
     present = {row.predicted.regime for row in rows}
     regimes = [name for name in (*REGIMES, *emulated.REGIMES) if name in present]
     with style():
-        figure, (axes,) = new_figure(6.2)
+        figure, (axes,) = new_figure(5.4 if narrow() else 6.2)
         axes.set_xscale("log")
         axes.set_yscale("log")
         ends = _ends(rows)
@@ -60,12 +69,14 @@ def scatter_figure(rows: Sequence[Row]) -> Picture:
             eps = p.examples_per_second
             low, high = row.predicted.interval or (eps, eps)
             fill = LINES[strategies.index(p.strategy) % len(LINES)]
-            axes.errorbar(
+            drawn = axes.errorbar(
                 [measured], [eps], xerr=[(row.spread or 0.0) * measured],
                 yerr=[[max(0.0, eps - low)], [max(0.0, high - eps)]], color=fill,
                 marker=MARKERS[regimes.index(p.regime) % len(MARKERS)], markersize=6,
                 linestyle="none", elinewidth=0.8, alpha=0.85,
             )  # fmt: skip
+            error = text.percent(row.raw_error, signed=True)
+            tip(drawn[0], f"{p.label}: {text.rate(eps)}, measured {text.rate(measured)}: {error}")
         axes.set_xlim(*ends)
         axes.set_ylim(*ends)
         for axis in (axes.xaxis, axes.yaxis):
@@ -73,9 +84,9 @@ def scatter_figure(rows: Sequence[Row]) -> Picture:
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(lambda value, _: text.tick(value))
         grid_of(axes)
-        axes.set_xlabel("measured (examples/s)")
+        along(axes, "measured (examples/s)")
         axes.set_ylabel(f"predicted (examples/s); dashed: ± {BAND:.0%}")
-        _legend(axes, strategies, regimes)
+        _legend(figure, strategies, regimes)
         return finish(figure, "scatter", "Predicted over measured throughput")
 
 
@@ -84,7 +95,7 @@ def _ends(rows: Sequence[Row]) -> tuple[float, float]:
     return 0.8 * min(speeds), 1.25 * max(speeds)
 
 
-def _legend(axes: Axes, strategies: Sequence[str], regimes: Sequence[str]) -> None:
+def _legend(figure: Figure, strategies: Sequence[str], regimes: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
 
     def handle(label: str, colour: str, marker: str) -> Line2D:
@@ -92,39 +103,49 @@ def _legend(axes: Axes, strategies: Sequence[str], regimes: Sequence[str]) -> No
 
     coloured = [handle(s, LINES[k % len(LINES)], "o") for k, s in enumerate(strategies)]
     marked = [handle(r, INK, MARKERS[k % len(MARKERS)]) for k, r in enumerate(regimes)]
-    assert axes.figure is not None
-    axes.figure.legend(handles=[*coloured, *marked], loc="outside upper left", ncols=6, fontsize=9)
+    legend(figure, 5, handles=[*coloured, *marked])
 
 
-def error_figure(found: Fidelity) -> Picture:
+@for_any_window
+def error_figure(found: Fidelity) -> Picture | None:
     """Signed errors, and below the share of configurations within each absolute error, beside the
     naive baselines'."""
     raw = [100 * row.raw_error for row in found.measured if row.raw_error is not None]
     ours = [("raw", raw, _RAW)]
+    from matplotlib.ticker import MaxNLocator
+
     with style():
         figure, (signed, absolute) = new_figure(6.4, 2)
-        largest = max(10.0, *(abs(e) for _, errors, _ in ours for e in errors))
-        bins = [largest * (k / 12 - 1) for k in range(25)]
-        names, kinds, fills = zip(*ours, strict=True)
-        signed.hist(kinds, bins=bins, color=fills, label=names)
+        ends = _bins(max(10.0, *map(abs, raw)))
+        for low, high in pairwise(ends):
+            count = sum(low <= error < high for error in raw)
+            (bar,) = signed.bar(low, count, high - low, align="edge", color=_RAW, edgecolor="white")
+            tip(bar, f"{low:g} to {high:g} %: {count} configurations")
         signed.axvline(0.0, color=INK, linewidth=1.0)
-        signed.set_xlabel("signed error (%): predicted / measured − 1")
+        signed.set_xlim(ends[0], ends[-1])
+        signed.yaxis.set_major_locator(MaxNLocator(integer=True))
+        along(signed, "signed error (%): predicted / measured − 1")
         signed.set_ylabel("configurations")
-        signed.legend(fontsize=9)
         naive = zip(found.baselines, (_LINEAR, _ROOFLINE), strict=True)
         others = [(b.name, [100 * e for e in b.errors], colour) for b, colour in naive]
         for name, errors, colour in (*ours, *others):
             ordered = sorted(abs(e) for e in errors)
             if ordered:
                 shares = [100 * (k + 1) / len(ordered) for k in range(len(ordered))]
-                label = f"{name} ({len(ordered)})"
+                gone = ": all larger" if ordered[0] > _MOST_SHOWN else ""
+                label = f"{name} ({len(ordered)}){gone}"
                 absolute.step(ordered, shares, where="post", color=colour, label=label)
-        absolute.set_xscale("symlog", linthresh=1.0)
-        absolute.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        absolute.set_xlim(left=0.0)
+        absolute.set_xlim(0.0, min(_MOST_SHOWN, absolute.get_xlim()[1]))
         absolute.set_ylim(0, 105)
-        absolute.set_xlabel("absolute error, at most (%)")
+        along(absolute, "absolute error, at most (%)")
         absolute.set_ylabel("share of configurations (%)")
         grid_of(absolute)
         absolute.legend(fontsize=9)
         return finish(figure, "errors", "How errors are distributed, beside naive baselines")
+
+
+def _bins(largest: float) -> list[float]:
+    """Ends of at most 24 bins of a round width, in per cent, in the middle 0."""
+    width = next(w for w in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, largest) if 12 * w >= largest)
+    many = int(largest // width) + 1
+    return [width * k for k in range(-many, many + 1)]

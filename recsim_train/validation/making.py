@@ -158,7 +158,7 @@ def _predictions(
     tasks = [Task(number, job.plan, job.profile) for number, job in enumerate(jobs)]
     rows: dict[int, dict[str, Any]] = {}
     with caller.progress(f"predicting {len(jobs)} configurations") as progress:
-        for number, row in simulate_points(tasks, processes):
+        for number, row in simulate_points(tasks, processes, meter=progress):
             if row["status"] != COMPLETE or not row["examples_per_second"]:
                 raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row['message']}")
             rows[number] = row

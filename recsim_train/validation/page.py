@@ -13,34 +13,34 @@ from recsim_train.config.validation import Validation
 from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.document import Where
+from recsim_train.report.glossary import glossary
 from recsim_train.report.machine import speed_sentence
 from recsim_train.report.publish import publish
 from recsim_train.report.what_if import made_of
-from recsim_train.results.drift import MOVED, moved
+from recsim_train.results.drift import MOVED
 from recsim_train.results.folder import clean, json_bytes, put, writing
 from recsim_train.results.row import FAILED
 from recsim_train.signals import held
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import Row, row_document
 from recsim_train.validation.fidelity import (
-    GROUPS,
-    LINE_COUNTS,
-    LINE_OFF,
-    CpuLine,
     Errors,
     Fidelity,
-    cpu_lines,
     document,
     fidelity,
-    raw_errors,
 )
 from recsim_train.validation.figures import draw
 from recsim_train.validation.gates import Gate, judge, sound
+from recsim_train.validation.tables import (
+    baseline_table,
+    cpu_sections,
+    errors_table,
+    gate_table,
+    row_table,
+)
 
 _PAGE, _WRITTEN = Where.PAGE, Where.WRITTEN
-_MARKS = {"pass": "good", "fail": "fault", "not enough data": "off"}
 _MOST_NAMED = 5
-NAMED = "configuration (trainers x threads + embedding + dense servers)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +129,31 @@ def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
         heading=f"Validation: {predictions['name']}",
         headlines=[headline(made)],
         tiles=[
-            *([(doc.Cell(text.percent(raw.median)), "median raw error")] if raw else ()),
-            *([(doc.Cell(text.percent(raw.p90)), "nine in ten within")] if raw else ()),
-            (doc.Cell(text.percent(found.order.share)), "pairs in the right order"),
+            *(_error_tiles(found, raw) if raw else ()),
+            doc.Tile(
+                "pairs in the right order",
+                doc.Cell(text.percent(found.order.share)),
+                f"{found.order.right:,} of {found.order.pairs:,} that differ by more than noise",
+            ),
             _gates_tile(made),
         ],
         items=[
             doc.Lines(fault, _PAGE, "Gates that do not hold", mark="fault"),
             doc.Lines(list(notes(made)), _WRITTEN, "Before you trust these figures", mark="off"),
             doc.Chapter("Gates", [gate_table(made.gates)], name="gates"),
-            doc.Chapter("Errors", [errors_table(found), *drawn], name="errors"),
-            *cpu_sections(found),
+            doc.Chapter("Errors", [*drawn, errors_table(found)], name="errors"),
             doc.Chapter("Naive baselines", [baseline_table(found)], name="baselines"),
-            doc.Chapter("Every configuration", [row_table(found)], name="configurations"),
-            doc.Chapter("How it was made", [doc.Lines(list(origins(made)))], name="origin"),
+            *cpu_sections(found),
+            doc.Chapter(
+                "Every configuration", [row_table(found)], name="configurations", folded=True
+            ),
+            doc.Chapter(
+                "How it was made", [doc.Lines(list(origins(made)))], name="origin", folded=True
+            ),
             doc.Lines(list(notes(made)), Where.TERMINAL, lead="note"),
             doc.Lines([str(made.folder.path)], Where.TERMINAL, mark="note"),
         ],
+        words=glossary(()),
     )
 
 
@@ -169,120 +177,22 @@ def _gates_said(made: Validated) -> str:
     return f"{failed} of {len(made.gates)} gates do not hold" if failed else "all gates hold"
 
 
-def _gates_tile(made: Validated) -> tuple[doc.Cell, str]:
+def _error_tiles(found: Fidelity, raw: Errors) -> list[doc.Tile]:
+    where = f"{raw.count:,} runs of {len(found.measured):,} of {len(found.rows):,} configurations"
+    return [
+        doc.Tile("median raw error", doc.Cell(text.percent(raw.median)), where),
+        doc.Tile(
+            "nine in ten within", doc.Cell(text.percent(raw.p90)),
+            f"the largest is {text.percent(raw.largest)}",
+        ),
+    ]  # fmt: skip
+
+
+def _gates_tile(made: Validated) -> doc.Tile:
     held_ones = len(made.gates) - len(made.failed)
     mark = "fault" if made.failed else "good"
-    return doc.Cell(f"{held_ones} of {len(made.gates)}", mark), "gates hold"
-
-
-def gate_table(gates: Sequence[Gate]) -> doc.TextTable:
-    """Bar, figure and verdict of each gate."""
-    rows = [(g.says, g.figure, doc.Cell(g.verdict, _MARKS[g.verdict])) for g in gates]
-    return doc.TextTable.of(("bar", "figure", "verdict"), rows, ("bar", "figure", "verdict"))
-
-
-def errors_table(found: Fidelity) -> doc.TextTable:
-    """Raw errors of all runs, then by strategy, regime and so on."""
-    groups = {"all": found.measured}
-    for name, by in GROUPS.items():
-        groups |= {f"{name} {value}": rows for value, rows in found.grouped(by).items()}
-    lines = []
-    for name, rows in groups.items():
-        runs = sum(len(row.runs) for row in rows)
-        lines.append((name, str(len(rows)), str(runs), *_said(raw_errors(rows))))
-    heads = (
-        "of", "configurations", "runs", "median signed", "median absolute", "nine in ten within",
-        "largest",
-    )  # fmt: skip
-    return doc.TextTable.of(heads, lines, ("of",))
-
-
-def _said(errors: Errors | None) -> tuple[str, str, str, str]:
-    if errors is None:
-        return (text.NONE,) * 4
-    signed = text.percent(errors.median_signed, signed=True)
-    median_abs, nine, largest = map(text.percent, (errors.median, errors.p90, errors.largest))
-    return signed, median_abs, nine, largest
-
-
-def cpu_sections(found: Fidelity) -> list[doc.Chapter]:
-    """Predicted and measured ledgers; nothing where they are not known."""
-    if not (lines := cpu_lines(found.measured)):
-        return []
-    counts, off = (sum(getattr(line, what) for line in lines) for what in ("counts", "off"))
-    said = (
-        f"Of {counts} lines that are more than {text.percent(LINE_COUNTS)} of a configuration's "
-        f"CPU time, {off} are more than {text.percent(LINE_OFF)} off. Shares are of all CPU time "
-        "that was measured, their means over configurations."
-    )
-    by_strategy = [
-        (kind, line)
-        for kind, rows in found.grouped(lambda p: p.strategy).items()
-        for line in cpu_lines(rows)
-        if line.counts
-    ]
-    tables = [
-        _cpu_table([("all", line) for line in lines if line.counts], Where.ALL),
-        _cpu_table(by_strategy, _WRITTEN),
-    ]
-    return [doc.Chapter("Where CPU time goes", [doc.Lines([said]), *tables], name="cpu")]
-
-
-def _cpu_table(lines: Sequence[tuple[str, CpuLine]], where: Where) -> doc.TextTable:
-    rows = [
-        (
-            of, line.name.replace("_", " "), text.percent(line.predicted),
-            text.percent(line.measured),
-            text.NONE if line.ratio is None else text.number(line.ratio, 2),
-            text.percent(line.misplaced), f"{line.off} of {line.counts}", line.worst,
-        )
-        for of, line in lines
-    ]  # fmt: skip
-    heads = (
-        "of", "line", "predicted share", "measured share", "ratio", "wrongly placed", "off",
-        "most wrong in",
-    )  # fmt: skip
-    return doc.TextTable.of(heads, rows, ("of", "line", "most wrong in"), where=where)
-
-
-def baseline_table(found: Fidelity) -> doc.TextTable:
-    """What could be had without a simulator."""
-    rows = [
-        (
-            b.name, str(b.count), str(b.left_out), text.percent(b.error), text.percent(b.ours),
-            text.number(b.ratio, 1),
-        )
-        for b in (*found.baselines, found.bound)
-    ]  # fmt: skip
-    heads = ("baseline", "configurations", "without it", "median absolute error", "ours", "ratio")
-    return doc.TextTable.of(heads, rows, ("baseline",))
-
-
-def row_table(found: Fidelity) -> doc.TextTable:
-    """Every configuration, measured or not."""
-    lines = []
-    for row in found.rows:
-        p, measured = row.predicted, row.measured
-        since = moved(found.at_calibration, [run.speeds for run in row.runs])
-        half = text.NONE if row.half_width is None else f" ± {text.percent(row.half_width)}"
-        spread = "" if row.spread is None else f" ± {text.percent(row.spread)}"
-        lines.append(
-            (
-                p.label,
-                p.regime,
-                f"{text.exact(round(p.examples_per_second))}{half if row.half_width else ''}",
-                "not measured" if measured is None else f"{text.exact(round(measured))}{spread}",
-                str(len(row.runs)),
-                text.percent(row.raw_error, signed=True),
-                text.percent(None if since is None else since.change, signed=True),
-                {None: text.NONE, True: "yes", False: "no"}[row.covered],
-            )
-        )
-    heads = (
-        NAMED, "regime", "predicted examples/s", "measured", "runs", "raw error",
-        "speed since calibration", "in interval",
-    )  # fmt: skip
-    return doc.TextTable.of(heads, lines, (NAMED, "regime"))
+    figure = doc.Cell(f"{held_ones} of {len(made.gates)}", mark)
+    return doc.Tile("gates that hold", figure, "limits that were set before the first run")
 
 
 def notes(made: Validated) -> Iterator[str]:

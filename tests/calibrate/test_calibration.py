@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from recsim_train.calibration.child import MeasuringProcess
-from recsim_train.calibration.profile import calibrate_machine
+from recsim_train.calibration.profile import OWN, UNSEEN, calibrate_machine, seconds_of
+from recsim_train.calibration.stages import Stages
 from recsim_train.config.cluster import THREAD_CLASSES, Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import RunFailed, UserError
@@ -21,11 +22,14 @@ from recsim_train.config.profiles import load_cluster
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
-    steps: list[tuple[int, int]] = []
+    told: list[tuple[float, float, str]] = []
+    seconds = seconds_of(quick=True)
     cluster = calibrate_machine(
         name="here",
         command=["recsim-train", "calibrate"],
-        progress=lambda done, total: steps.append((done, total)),
+        stages=Stages(
+            seconds, lambda done, total, stage="", _="": told.append((done, total, stage))
+        ),
         quick=True,
     )
     target = tmp_path / "here.yaml"
@@ -68,10 +72,12 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert 0.01 < (speeds.idle or 0.0) < 100
     assert "held out" in calibration.residuals
     assert calibration.valid_range["training.batch_size"] == (32, 384)
-    assert steps[-1][0] == steps[-1][1]
-    assert steps[-2] == steps[-1]  # all that there is to do was counted
+    assert calibration.unseen == UNSEEN
+    # nobody was asked what its own runs miss; all else that there is to do was counted
+    assert list(dict.fromkeys(stage for *_, stage in told)) == [s for s in seconds if s != OWN]
+    assert told[-1][:2] == pytest.approx((sum(seconds.values()) - seconds[OWN], told[0][1]))
     assert {"reading", "collectives in runs"} <= set(calibration.residuals)
-    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert [done for done, *_ in told] == sorted(done for done, *_ in told)
 
 
 def test_what_goes_wrong_in_a_measuring_process_is_one_sentence() -> None:

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
+from recsim_train.calibration.profile import UNSEEN
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.experiment import Experiment
@@ -80,8 +81,9 @@ def test_runs_are_held_against_windows_of_their_load(
     monkeypatch.setattr(in_runs, "short_reading", lambda: next(fast))
     host = profile.hosts["default"].model_copy(update={"cores": cores})
     cluster = profile.model_copy(update={"hosts": {"default": host}})
-    law = with_in_runs(cluster, lambda *_: None, quick=True).in_runs
+    law = with_in_runs(cluster, lambda: None, quick=True).in_runs
     assert law is not None
     assert made == loops
     busy = {1: 0.75, 2: 2.0, 8: 4.0}[loops[1]]
     assert law.times == pytest.approx(sqrt(1.5 * busy))
+    assert law.uncertainty > UNSEEN  # what it sees, and what it is too short to see

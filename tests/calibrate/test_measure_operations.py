@@ -16,12 +16,13 @@ from recsim_train.calibration.own.measure import (
     measured_operations,
     with_operations,
 )
+from recsim_train.calibration.stages import Stages
 from recsim_train.config.cluster import Calibration, Cluster, Costs
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.build import build_plan
 from recsim_train.results.environment import machine_name
-from recsim_train.session.profile import _with_operations
+from recsim_train.session.profile import OF_EXPERIMENTS, _with_operations
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import Signature, signature
@@ -125,17 +126,19 @@ def test_nothing_is_read_beside_operations_that_are_measured(
         date="", machine=machine_name(), machine_speed=MachineSpeeds(before=at, after=at)
     )
     known = profile.model_copy(update={"calibration": told})
-    told_of = _with_operations(known, [plan_of("allreduce")], lambda done, total: None, quick=True)
-    assert len(read) == 2
+    stages = Stages({OF_EXPERIMENTS: 1.0})
+    told_of = _with_operations(known, [plan_of("allreduce")], stages, quick=True)
+    assert len(read) == 3  # before, between and after two turns
     assert told_of.calibration is not None
     assert told_of.calibration.machine_speed is not None
-    assert told_of.calibration.machine_speed.between == (at,)
+    assert told_of.calibration.machine_speed.between == (at, at)
     assert told_of.operations is not None
     for entry in told_of.operations:
         own = next(s for n, s in children.cells if str(signature(n, s)) == entry.shape)
         once = 3.0 * seconds(cost(entry.operation, own), children.prices)[0]
-        assert entry.seconds == pytest.approx(once, rel=1e-6)
-        assert entry.alone == pytest.approx(3 / 8 * once, rel=1e-6)
+        # windows of all cores took 1 and 1/2 of that; those of one process 3/8 and 5/4 of these
+        assert entry.seconds == pytest.approx(3 / 4 * once, rel=1e-6)
+        assert entry.alone == pytest.approx(13 / 16 * 3 / 4 * once, rel=1e-6)
 
 
 def test_operations_are_brought_to_the_machines_mean_speed(
@@ -153,9 +156,8 @@ def test_operations_are_brought_to_the_machines_mean_speed(
         return MachineSpeed(products=now, gather=now, interpreter=now, loopback=now)
 
     monkeypatch.setattr(speed, "measure_speed", reading)
-    told_of = _with_operations(
-        profile, [plan_of("allreduce")], lambda done, total: None, quick=False
-    )
+    stages = Stages({OF_EXPERIMENTS: 1.0})
+    told_of = _with_operations(profile, [plan_of("allreduce")], stages, quick=False)
     assert told_of.operations is not None
     assert next(readings, None) is None
     for entry in told_of.operations:

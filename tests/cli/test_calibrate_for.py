@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recsim_train.calibration.own import measure
+from recsim_train.calibration.profile import UNSEEN
 from recsim_train.cli.main import app
 from recsim_train.config.profiles import load_cluster
 from recsim_train.results.environment import machine_name
@@ -59,7 +60,7 @@ def test_operations_are_added_and_a_prediction_says_so(folder: Path) -> None:
     # a name, as experiments say it
     said = done("calibrate", "--for", "small.yaml", "--into", "mine").output
     assert "wrote cluster_profiles/mine.yaml" in said
-    assert "measuring operations: 100 %" in said
+    assert "calibrating: operations of experiments" in said
     after = load_cluster("mine")
     assert after.operations
     assert {"forward_backward", "lookup_pooled", "update_pooled", "dense_apply", "reading"} <= {
@@ -88,9 +89,13 @@ def test_operations_are_added_and_a_prediction_says_so(folder: Path) -> None:
     assert sum(rests[x] for x in ("measured", "scaled", "unit")) == pytest.approx(1.0)
     [said] = [w for w in run["facts"]["warnings"] if "rest on operations measured" in w]
     assert f"{rests['measured']:.1%}" in said
-    # once more: what is there is replaced
-    done("calibrate", "--for", "small.yaml", "--into", "cluster_profiles/mine.yaml")
-    assert len(load_cluster("mine").operations or ()) == len(after.operations)
+    # once more: what is there is replaced; and so quickly that much is not seen
+    profile = "cluster_profiles/mine.yaml"
+    done("calibrate", "--quick", "--for", "small.yaml", "--into", profile)
+    again = load_cluster("mine").operations or ()
+    assert len(again) == len(after.operations)
+    assert all((entry.spread or 0.0) >= UNSEEN for entry in again)
+    assert not all((entry.spread or 0.0) >= UNSEEN for entry in after.operations)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +105,7 @@ def test_operations_are_added_and_a_prediction_says_so(folder: Path) -> None:
         (("--for", "small.yaml", "--into", "mine", "-o", "other.yaml"), "give one of them"),
         (("--for", "nothing.yaml", "--into", "mine"), "nothing.yaml"),
         (("--for", "small.yaml", "--into", "none"), "none"),
+        (("--quick", "--emulate", "mine"), "takes half a minute as it is"),
     ],
 )
 def test_bad_words_are_one_sentence(folder: Path, words: tuple[str, ...], sentence: str) -> None:
@@ -119,7 +125,7 @@ def test_ctrl_c_leaves_the_profile_as_it_was(folder: Path) -> None:
     )  # fmt: skip
     assert process.stderr is not None
     for line in process.stderr:
-        if "measuring operations" in line:
+        if "operations of experiments" in line:
             break
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)

@@ -53,7 +53,7 @@ def command(
 
 
 def complaints(done: subprocess.CompletedProcess[bytes]) -> list[str]:
-    progress = ("data:", "note:", "simulating", "predicting", "what-if")
+    progress = ("data:", "note:", "simulating", "predicted", "predicting", "what-if")
     lines = done.stderr.decode().splitlines()
     return [line for line in lines if not line.startswith(progress)]
 

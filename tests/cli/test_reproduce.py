@@ -58,7 +58,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 def printed(report: Path) -> list[str]:
     """The commands of a page."""
     page = (report / "report.html").read_text(encoding="utf-8")
-    (block,) = re.findall(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+    (block,) = re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", page, re.DOTALL)
     return html.unescape(block).split("\n")[:-1]
 
 

@@ -254,5 +254,5 @@ def test_output_that_nobody_reads(folder: Path, words: list[str], buffered: str)
     )  # fmt: skip
     os.close(writing)
     assert done.returncode == 128 + signal.SIGPIPE, done.stderr
-    progress = ("data:", "note:", "simulating")
+    progress = ("data:", "note:", "simulating", "predicted")
     assert not [line for line in done.stderr.splitlines() if not line.startswith(progress)]

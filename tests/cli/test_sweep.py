@@ -78,7 +78,9 @@ def test_points_are_the_same_from_a_pool_and_one_after_the_other(folder: Path) -
     for point in one["points"]:
         low, high = point["calibration_low"], point["calibration_high"]
         assert low < point["examples_per_second"] < high
-        assert set(point["calibration_errors"]) == {"prices"}
+        # free trainers come to a server in an order that its queue decides, which is not said here
+        free = point["strategy"] == "flat_ps" and point["roles.trainers"] > 1
+        assert set(point["calibration_errors"]) - ({"queue"} if free else set()) == {"prices"}
         assert any("was not calibrated" in note for note in point["notes"])
         assert point["examples_per_step"] == 16 * point["roles.trainers"]
     assert one["caveats"] == []  # no machine is named in this profile
@@ -117,8 +119,8 @@ def test_report(finished: Path) -> None:
     names = {p.name for p in (folder / "report" / "figures").iterdir()}
     assert names == {f"{n}.{s}" for n in ("scaling", "map", "binding") for s in ("png", "svg")}
     page = (folder / "report" / "report.html").read_text(encoding="utf-8")
-    assert "<script" not in page
-    assert page.count("<svg") == 3
+    assert page.count("<script") == 1
+    assert page.count("<svg") == 6  # each for wide windows and for narrow ones
     best = found["best"][0]["point"]["cluster.hosts.default.nic"]
     short = (folder / "report" / "summary.md").read_text(encoding="utf-8")
     assert f"nic {best}" in short

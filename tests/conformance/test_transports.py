@@ -112,7 +112,7 @@ def test_shared_memory_changes_neither_bytes_nor_weights(
         plan = build_plan(spec, spec.strategies[0])
         mapped: set[str] = set()
 
-        def look(*_: int, folder: Path = folder, mapped: set[str] = mapped) -> None:
+        def look(*_: object, folder: Path = folder, mapped: set[str] = mapped) -> None:
             for role in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error, OSError):
                     if str(folder) in role.cmdline():
@@ -146,7 +146,7 @@ def test_own_threads_are_scheduled_as_others_only_where_they_do_their_own_talkin
     plan = make_plan(ROLES["servers"], STRATEGIES["downpour"], transport=transport)
     policies: set[int] = set()
 
-    def look(*_: int) -> None:
+    def look(*_: object) -> None:
         for role in psutil.Process().children(recursive=True):
             with suppress(psutil.Error, OSError):
                 if str(tmp_path) in role.cmdline():

@@ -140,7 +140,10 @@ def test_batches_beyond_the_exact_ones_are_used_again() -> None:
 
 def test_what_is_counted_exactly_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(pooling="worker")
-    monkeypatch.setattr(counts_module, "_EXACT_IDS", 3 * 50 * 5)
+    monkeypatch.setattr(counts_module, "_EXACT_IDS", 20 * 50 * 5)
+    monkeypatch.setattr(counts_module, "_REPEATED_IDS", 3 * 50 * 5)
+    assert StreamCounts(plan).exact  # 4 loops of 5 steps
+    monkeypatch.setattr(counts_module, "_EXACT_IDS", 20 * 50 * 5 - 1)
     assert "its first 3 batches" in StreamCounts(plan).source
     monkeypatch.setattr(counts_module, "_EXACT_ENTRIES", 8)
     assert "its first 2 batches" in StreamCounts(plan).source

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 LOG, REFERENCE = DOCS / "log", DOCS / "reference"
-GENERATED = [REFERENCE / f"{name}.md" for name in ("commands", "settings", "profile")]
+GENERATED = [REFERENCE / f"{name}.md" for name in ("commands", "settings", "profile", "words")]
 EVERYWHERE = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 """All pages, the log and the changelog among them."""
 PAGES = sorted(

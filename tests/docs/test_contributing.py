@@ -392,11 +392,10 @@ def _rest(at: Trainer, loop: LoopState, effect: effects.Rest) -> Steps:
             "\n    effects.Rest: lambda _, __: (None, 0),",
             "PERFORM: dict[type, Callable[..., Done]] = {",
         ),
-        Edit("docs/reference/words.md", "\n| rest | `Rest` is an effect of a test |", "|---|---|"),
         Edit(
-            "recsim_train/report/glossary.py",
-            '\n    "rest": "Nothing.",',
-            "EFFECTS = {",
+            "recsim_train/report/words.md",
+            "\n| rest (`Rest`) | nothing |",
+            "| part | meaning |\n|---|---|",
         ),
     ],
 }  # fmt: skip

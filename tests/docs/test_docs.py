@@ -10,6 +10,7 @@ import pytest
 from recsim_train.config.load import load_experiment
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.reference import settings_table
+from recsim_train.report.glossary import source
 from recsim_train.strategy.effects import EFFECTS
 from recsim_train.strategy.registry import schemas, strategies
 from tests.docs.manual import EVERYWHERE
@@ -21,7 +22,7 @@ PROFILES = sorted(p for p in (ROOT / "cluster_profiles").glob("*.yaml") if p.ste
 
 def test_the_reference_is_up_to_date() -> None:
     pages = loaded(ROOT / "docs" / "make_reference.py").build()
-    assert len(pages) == 3
+    assert len(pages) == 4
     for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, "run: python docs/make_reference.py"
 
@@ -36,7 +37,7 @@ def test_every_swept_setting_is_documented() -> None:
 
 
 def test_the_glossary_names_every_effect() -> None:
-    glossary = (ROOT / "docs" / "reference" / "words.md").read_text(encoding="utf-8")
+    glossary = source()
     for effect in EFFECTS:
         assert f"`{effect.__name__}`" in glossary
 

@@ -23,7 +23,6 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.emulation.layout import (
-    LEAST_WAITING,
     EmulatedHost,
     EmulatedLayout,
     Link,
@@ -48,7 +47,7 @@ MBIT = 1e6 / 8
 
 
 def link(mbit: float, queue: str = "fifo", seconds: float = 5e-3) -> Link:
-    waiting = max(LEAST_WAITING * FRAME, round(mbit * MBIT * seconds))
+    waiting = max(64 * FRAME, round(mbit * MBIT * seconds))
     return Link(mbit * MBIT, queue, waiting)  # type: ignore[arg-type]
 
 

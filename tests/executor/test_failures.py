@@ -87,7 +87,7 @@ def test_a_killed_process_is_named_and_everything_ends(
     killed_at: list[float] = []
     seen: list[psutil.Process] = []
 
-    def kill(done: int, _: int) -> None:
+    def kill(done: int, *_: object) -> None:
         if done > 5 and not killed_at:
             seen.extend(children(tmp_path))
             victim = next(p for p in seen if role in p.cmdline())
@@ -112,7 +112,7 @@ def test_a_killed_process_is_named_and_everything_ends(
 def test_the_death_of_what_roles_are_forked_from_is_told(tmp_path: Path) -> None:
     seen: list[psutil.Process] = []
 
-    def kill(done: int, _: int) -> None:
+    def kill(done: int, *_: object) -> None:
         if done > 5 and not seen:
             seen.extend(children(tmp_path))
             forkserver.ready().process.kill()
@@ -142,7 +142,7 @@ def test_a_stalled_process_is_given_up_after_the_timeout(
     )  # it cannot do as it is asked
     stopped: list[psutil.Process] = []
 
-    def stall(done: int, _: int) -> None:
+    def stall(done: int, *_: object) -> None:
         if done > 5 and not stopped:
             victim = next(p for p in children(tmp_path) if "dense_server[0]" in p.cmdline())
             victim.suspend()
@@ -157,11 +157,11 @@ def test_a_stalled_process_is_given_up_after_the_timeout(
     assert not any(p.is_running() for p in stopped)
 
 
-def _stopping(staging: Path, role: str, seconds: float = 0.0) -> Callable[[int, int], None]:
+def _stopping(staging: Path, role: str, seconds: float = 0.0) -> Callable[..., None]:
     """A progress that stops a role once, and has it go on so many seconds later; 0: never."""
     stopped: list[psutil.Process] = []
 
-    def stop(done: int, _: int) -> None:
+    def stop(done: int, *_: object) -> None:
         if done > 5 and not stopped:
             stopped.append(next(p for p in children(staging) if role in p.cmdline()))
             stopped[0].suspend()

@@ -40,7 +40,7 @@ def test_a_prediction_alone_opens_with_itself(tmp_path: Path, factory: Any) -> N
     half = whole * 1.645 / 1.96 / 2 / eps  # 90 % of what is known as 95 %
     said = (
         f"flat_ps: predicted {eps / 1e3:.1f}k examples/s ± {100 * half:.1f} %; it is limited by "
-        "machine.cores (82 % busy)"
+        "machine.cores"
     )
     assert heading(result) == f"{said}."
     terminal = printed(result, 200)

@@ -63,12 +63,13 @@ def test_what_is_not_known_is_not_drawn(factory: Any) -> None:
 
 def test_bounds_come_in_order_and_in_words(summary: Summary) -> None:
     assert bounds(summary) == [
-        ("dense server: NIC receive", 1000.0),
-        ("training loops that share nothing", 4000.0),
+        ("dense server: network card, receiving", 1000.0),
+        ("loops on their own", 4000.0),
     ]
     assert sentences(summary) == [
-        "Of an iteration's 10.0 ms, compute takes 70.0 %; pull takes 30.0 %, mostly transfer",
-        "The tightest bound is 1.00k examples/s (dense server: NIC receive); "
+        "Of an iteration's 10.0 ms, compute takes 70.0 %; pull takes 30.0 %, mostly bytes on "
+        "their way",
+        "The tightest bound is 1.00k examples/s (dense server: network card, receiving); "
         "the prediction reaches 80.0 % of it",
         "Servers would bind no longer with 8 dense servers instead of 2",
         "If the load divides evenly, 1 embedding server instead of 4 would not bind either, "

@@ -65,9 +65,9 @@ def test_the_table_sums_to_the_whole_and_names_what_is_not_booked(
     (table,) = (i for i in visible(items, Where.MARKDOWN) if isinstance(i, TextTable))
     rows = [[cell.text for cell in cells] for _, cells in table.rows]
     assert [row[:2] for row in rows] == [
-        ["forward backward", "trainer"],
-        ["transport", "trainer"],
-        ["not booked", ""],
+        ["forward and backward pass", "trainer"],
+        ["sending and receiving", "trainer"],
+        ["not accounted for", ""],
         ["thousandth", "x"],
     ]
     assert rows[3][4] == "–"  # the prediction has no such line

@@ -18,10 +18,12 @@ from recsim_train.report.document import (
     Lines,
     Picture,
     TextTable,
+    Tile,
     Timeline,
     Where,
 )
-from recsim_train.report.publish import markdown, page
+from recsim_train.report.html import page
+from recsim_train.report.publish import markdown
 from recsim_train.report.terminal import show
 
 EVIL = "[bold]<b>|`*"
@@ -38,7 +40,8 @@ DOCUMENT = Document(
     kind="looked at",
     heading=f"Looked at {EVIL}",
     headlines=[f"headline {EVIL}"],
-    tiles=[(Cell(EVIL, "good"), EVIL)],
+    tiles=[Tile(EVIL, Cell(EVIL, "good", hover=EVIL), EVIL)],
+    words={f"word {EVIL}": EVIL, "sum": EVIL},
     items=[
         Lines([f"mind {EVIL}."], title=f"Mind {EVIL}", lead=EVIL, mark="off"),
         Chapter(
@@ -113,5 +116,6 @@ def test_a_renderer_knows_of_documents_only(renderer: object) -> None:
         for alias in node.names
     }
     files = ("recsim_train.results.folder.put", "recsim_train.config.errors.RunFailed")
-    allowed = ("recsim_train.report.document", "recsim_train.report.drawing.svg_for_page", *files)
+    drawn = ("recsim_train.report.drawing.svg_for_page", "recsim_train.report.html.page")
+    allowed = ("recsim_train.report.document", "recsim_train.__version__", *drawn, *files)
     assert all(name.startswith(allowed) for name in known), known

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recsim_train.report import figures, text
-from recsim_train.report.drawing import COLOURS, colour, svg_for_page
+from recsim_train.report import anatomy, figures, text, timeline, what_if
+from recsim_train.report.drawing import COLOURS, colour, narrow_window, svg_for_page
 from recsim_train.report.findings import compare
 from recsim_train.report.runs import load_runs
+from recsim_train.report.timeline import timeline_figure
+from recsim_train.report.write import rated
+
+DRAWING = (anatomy, figures, timeline, what_if)
+"""Modules that finish figures."""
 
 
 @pytest.fixture
@@ -20,9 +26,18 @@ def comparisons(tmp_path: Path, factory: Any) -> Any:
     return compare(load_runs([tmp_path])).comparisons
 
 
+def every_figure(comparisons: Any) -> list[Any]:
+    return [
+        figures.throughput_figure(rated(comparisons)),
+        figures.breakdown_figure(comparisons),
+        figures.loss_figure(comparisons),
+        timeline_figure(comparisons[0], "t"),
+        figures.utilisation_figure(comparisons[0], "u"),
+    ]
+
+
 def test_figures_are_the_same_bytes_every_time(comparisons: Any) -> None:
-    for draw in (figures.throughput_figure, figures.breakdown_figure, figures.loss_figure):
-        one, two = draw(comparisons), draw(comparisons)
+    for one, two in zip(every_figure(comparisons), every_figure(comparisons), strict=True):
         assert one is not None
         assert one == two
         assert one.svg.startswith("<?xml")
@@ -30,8 +45,9 @@ def test_figures_are_the_same_bytes_every_time(comparisons: Any) -> None:
         assert one.png.startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("window", [nullcontext, narrow_window])
 def test_no_text_of_a_figure_overlaps_another(
-    comparisons: Any, monkeypatch: pytest.MonkeyPatch
+    comparisons: Any, monkeypatch: pytest.MonkeyPatch, window: Any
 ) -> None:
     """Tick labels, legends, bar notes and axis names, as laid out."""
     from matplotlib.text import Text
@@ -42,13 +58,12 @@ def test_no_text_of_a_figure_overlaps_another(
         figure.savefig(io.BytesIO(), format="png")
         drawn.append(figure)
 
-    monkeypatch.setattr(figures, "finish", keep)
-    figures.throughput_figure(comparisons)
-    figures.breakdown_figure(comparisons)
-    figures.loss_figure(comparisons)
-    figures.timeline_figure(comparisons[0], "t")
-    figures.utilisation_figure(comparisons[0], "u")
+    for module in DRAWING:
+        monkeypatch.setattr(module, "finish", keep)
+    with window():
+        every_figure(comparisons)
     assert len(drawn) == 5
+    assert {figure.get_figwidth() for figure in drawn} == {8.6 if window is nullcontext else 4.1}
     for figure in drawn:
         boxes = [
             (t.get_text(), t.get_window_extent())
@@ -77,12 +92,9 @@ def _outside(label: Any) -> bool:
 
 def test_axes_are_named_with_units(comparisons: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(figures, "finish", lambda figure, *_: drawn.append(figure))
-    figures.throughput_figure(comparisons)
-    figures.breakdown_figure(comparisons)
-    figures.loss_figure(comparisons)
-    figures.timeline_figure(comparisons[0], "t")
-    figures.utilisation_figure(comparisons[0], "u")
+    for module in DRAWING:
+        monkeypatch.setattr(module, "finish", lambda figure, *_: drawn.append(figure))
+    every_figure(comparisons)
     names = [f.axes[-1].get_xlabel() + f.axes[-1].get_ylabel() for f in drawn]
     for name, unit in zip(names, ("examples/s", "(ms)", "nats", "(ms)", "(%)"), strict=True):
         assert unit in name
@@ -107,14 +119,26 @@ def test_an_effect_has_one_colour_in_both_worlds() -> None:
 
 
 def test_inline_figures_take_the_pages_text_colour(comparisons: Any) -> None:
-    inline = svg_for_page(figures.throughput_figure(comparisons))
-    assert inline.startswith('<svg role="img" aria-label="Predicted and measured throughput"')
+    inline = svg_for_page(every_figure(comparisons)[0])
+    named = 'role="img" aria-label="Predicted and measured throughput"'
+    assert inline.startswith(f'<svg class="wide" {named}')
+    assert inline.count(f'<svg class="narrow" {named}') == 1
     assert "currentColor" in inline
     assert "#20262e" not in inline
 
 
+def test_who_points_at_a_bar_reads_its_figure(comparisons: Any) -> None:
+    drawn = every_figure(comparisons)[0]
+    eps = text.rate(comparisons[0].predicted_eps)
+    for svg in (drawn.svg, drawn.narrow):
+        assert f"<title>flat_ps, predicted: {eps} examples/s" in svg
+        assert "tip:" not in svg
+
+
 def test_the_timeline_has_loops_then_servers(comparisons: Any) -> None:
-    lanes = figures.timeline(comparisons[0].real, 3)
+    real = comparisons[0].real
+    begin, end = timeline.window(real)  # type: ignore[misc]
+    lanes = timeline.timeline(real, end - begin)
     assert [lane.label for lane in lanes] == [
         "trainer[0].worker[0]",
         "trainer[0].worker[1]",

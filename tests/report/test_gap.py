@@ -17,7 +17,9 @@ def test_the_gap_is_divided_up_completely() -> None:
     assert found.sentences[1] == (
         "Lookup takes 3.10 ms predicted, 4.40 ms measured: that is 54 % of the gap."
     )
-    assert found.sentences[2].startswith("Compute (forward_backward) takes 6.00 ms predicted")
+    assert found.sentences[2].startswith(
+        "Compute (forward and backward pass) takes 6.00 ms predicted"
+    )
 
 
 def test_parts_that_work_against_the_gap_say_so() -> None:

@@ -1,18 +1,54 @@
-"""The report's own glossary."""
+"""One glossary, of which a page shows what it uses, and the manual all."""
 
 from __future__ import annotations
 
-from recsim_train.report.glossary import EFFECTS, TERMS, glossary
+import re
+from pathlib import Path
+
+import pytest
+
+from recsim_train.report import naming
+from recsim_train.report.glossary import CODE, ITERATION, REPORTS, glossary, section
+from recsim_train.report.html import explained, forms
 from recsim_train.results.summary import OTHER
 from recsim_train.strategy import effects
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_every_effect_has_a_meaning_and_no_other_word() -> None:
-    assert set(EFFECTS) == {effect.kind for effect in effects.EFFECTS} | {OTHER}
-    assert all(meaning.endswith(".") for meaning in EFFECTS.values())
+    kinds = {effect.kind: effect.__name__ for effect in effects.EFFECTS}
+    named = {f"{naming.effect(kind)} ({name})" for kind, name in kinds.items()}
+    assert set(section(ITERATION)) == named | {naming.effect(OTHER)}
+
+
+@pytest.mark.parametrize("title", [REPORTS, ITERATION, CODE])
+def test_no_word_stands_twice(title: str) -> None:
+    known = [form for word in section(title) for form in forms(word)]
+    assert len(known) == len(set(known))
 
 
 def test_a_report_explains_the_effects_that_it_shows() -> None:
-    assert glossary([]) == TERMS
-    shown = set(glossary(["all_to_all", "other", "unheard of"])) - set(TERMS)
-    assert shown == {"all to all", "between effects"}
+    assert glossary([]) == section(REPORTS)
+    shown = set(glossary(["all_to_all", "other", "unheard of"])) - set(section(REPORTS))
+    assert shown == {"all to all", "the loop itself"}
+
+
+def test_what_the_page_reads_has_no_markup() -> None:
+    for title in (REPORTS, ITERATION, CODE):
+        for word, meaning in section(title).items():
+            assert not re.search(r"`|\]\(", word + meaning), word
+
+
+def test_words_are_found_as_they_are_written_and_in_the_plural() -> None:
+    words = {"AUC": "a", "log loss (held-out loss)": "b", "bound": "c", "tie": "d"}
+    shown = "<p title='tie'>Its <b>held-out\nloss</b>, two bounds, an auc; a boundary</p>"
+    assert explained(f"<style>AUC</style>{shown}", words) == {
+        "log loss (held-out loss)": "b", "bound": "c"
+    }  # fmt: skip
+
+
+def test_the_manual_shows_the_same_glossary() -> None:
+    page = (ROOT / "docs" / "reference" / "words.md").read_text(encoding="utf-8")
+    for title in (REPORTS, ITERATION, CODE):
+        assert f"## {title}" in page

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import html.parser
 import io
 import json
@@ -75,16 +77,23 @@ def test_the_same_runs_give_the_same_report(runs: Path, tmp_path: Path) -> None:
 def test_the_page_needs_nothing_from_outside(runs: Path, tmp_path: Path) -> None:
     result = report_on([runs], tmp_path / "report")
     parser = Links()
-    parser.feed(result.page.read_text(encoding="utf-8"))
+    text = result.page.read_text(encoding="utf-8")
+    parser.feed(text)
     assert parser.open == []
-    assert not parser.tags & {"script", "iframe", "object", "embed", "img"}
+    assert not parser.tags & {"iframe", "object", "embed", "img"}
+    assert text.count("<script") == text.count("<script>") == 1
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy is not None
+    script = text.split("<script>")[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy[1].startswith("default-src 'none'; ")
+    assert f"script-src 'sha256-{digest}'" in policy[1]
     outside = [x for x in parser.links if not x.startswith(("#", "data:")) and x]
     assert set(outside) == {
         "https://ui.perfetto.dev",
         "trace-1-allreduce.json",
         "trace-2-flat-ps.json",
     }
-    text = result.page.read_text(encoding="utf-8")
     assert "url(http" not in text
     assert "@import" not in text
 
@@ -147,7 +156,7 @@ def test_foreign_text_is_escaped(tmp_path: Path, factory: Any) -> None:
     factory.write(tmp_path, plan, "real", found=outcome, status="partial")
     result = report_on([tmp_path], tmp_path / "report")
     text = result.page.read_text(encoding="utf-8")
-    assert "<script" not in text
+    assert text.count("<script") == 1  # our own
     assert "&lt;script&gt;" in text
     assert "<script" not in (result.out / "summary.md").read_text().replace("\\<script", "")
 

@@ -200,6 +200,7 @@ def test_a_process_serves_a_loop_with_one_thread_over_tcp(
         assert len({id(thread) for thread in loop.serving.values()}) == threads
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_all_reduce_by_hand(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
     plan = plans("allreduce", roles={"trainers": 4}, data=FAST_DATA)
     outcome = outcome_of(plan, clusters(prices={"collective_message": "35 us"}))

@@ -85,6 +85,7 @@ def test_prices_share_the_time(plans: Plans, clusters: Clusters) -> None:
         assert slope == pytest.approx(-part / whole, abs=0.01)
 
 
+@pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize("transport", ["tcp", "gloo"])
 def test_the_network_binds(plans: Plans, clusters: Clusters, transport: str) -> None:
     """Nothing but bytes takes time: the throughput follows the network's rate.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +11,11 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import RackTopology
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.transport import BUFFER_BYTES, Heads
+from recsim_train.placement.transport import BUFFER_BYTES
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.messages.serving import Connection
-from recsim_train.sim.pricing import NOTHING
+from recsim_train.sim.messages.serving import Direction
 from recsim_train.sim.runtime import Runtime
 from tests.sim.priced import priced
 
@@ -42,12 +40,11 @@ def test_a_message_by_hand(plans: Plans, clusters: Clusters, size: int, there: b
     engine = Engine()
     machines = Machines(plan, priced(clusters(topology=racks(FAR)), NEAR), engine, Jitter(1))
     ends = [next(p for p in machines.processes.values() if p.name == n) for n in (TRAINER, SERVER)]
-    pricing: Any = SimpleNamespace(answers=lambda many: NOTHING)
-    talk = Connection(machines, pricing, Heads(HEAD, HEAD), *ends, "server[0]")
+    talk = Direction(machines, *(ends if there else reversed(ends)))
     times: dict[str, float] = {}
 
     def send() -> None:
-        moving = talk._move(*(ends if there else reversed(ends)), size, HEAD, 1)
+        moving = talk.move(size, HEAD, 1)
         moving.arrived.callbacks.append(lambda _: times.update(arrived=engine.now))
         times.update(alone=moving.alone, until_taken=moving.until_taken)
         if moving.taken is not None:

@@ -263,6 +263,7 @@ def test_a_server_that_is_down_holds_up_all_that_ask_it(
         assert end + 3.9 < ends(outcome)[loop] <= end + 4.0 + 1e-9
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles={"trainers": 3}, recovery=CONTINUE)
     down = failures((1.0, "trainer[0]"), (1.5, "trainer[0]"), restart=2.0)

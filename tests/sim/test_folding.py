@@ -64,6 +64,7 @@ def predicted(
     return simulate(plan, cluster)
 
 
+@pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize("name", EQUAL)
 @pytest.mark.parametrize("nic", ["200 Mbit/s", "25 Gbit/s"])
 def test_equal_trainers_are_folded_exactly(

@@ -89,7 +89,7 @@ def test_a_slow_core_also_moves_bytes_slowly(
 
 
 def test_free_trainers_go_at_their_own_speed_and_lock_step_at_the_slowest(
-    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, eps: Eps
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, eps: Eps, equal_shares: None
 ) -> None:
     prices = {"gemm_flop": "50 ns"}  # computations are all that counts
     two_slow = clusters(prices=prices, mixed=mixed(trainer=[{"count": 2}, {"speed": 0.5}]))

@@ -157,6 +157,7 @@ def test_conversions_are_paid_at_both_ends(
     assert not {"narrow", "widen"} & {line.what for line in full.facts.ledger.lines}
 
 
+@pytest.mark.usefixtures("equal_shares")
 @settings(max_examples=25, deadline=None)
 @given(
     # not shadowsync: whoever shares cores and locks with a second loop may meet it at a worse time

@@ -247,6 +247,7 @@ def test_what_an_unsaturated_iteration_is_made_of(
     assert str(outcome_of(trainers, uneven).bottleneck).startswith("waiting for other loops (")
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_fewer_exchanges_are_faster(plans: Plans, clusters: Clusters, eps: Eps) -> None:
     thin = clusters(nic="20 Mbit/s")
     speeds = [eps(plans("flat_ps", {"mode": "easgd", "every": k}, roles=SERVERS), thin)
@@ -260,6 +261,7 @@ def test_connection_cap_binds(plans: Plans, clusters: Clusters, eps: Eps) -> Non
     assert eps(plan, capped) < 0.8 * eps(plan, clusters())
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_lock_step_waits_for_the_slowest(plans: Plans, clusters: Clusters, eps: Eps) -> None:
     steady, shaky = (clusters(jitter=j, prices={"gemm_flop": "2 ns"}) for j in (0.0, 0.5))
     lock_step = plans("allreduce", roles={"trainers": 4, "embedding_servers": 1})

@@ -119,6 +119,7 @@ def test_one_rack_after_the_other(plans: Plans, clusters: Clusters) -> None:
 # ------------------------------------------------------------------ by hand
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_a_transfer_between_racks_is_limited_by_the_uplink(worlds: Callable[..., World]) -> None:
     world = worlds()
     zero, one, two, three = world.trainers  # racks 0, 1, 0, 1
@@ -252,6 +253,7 @@ def test_one_rack_is_no_rack(plans: Plans, clusters: Clusters, outcome_of: Outco
         assert racked.totals == flat.totals
 
 
+@pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
 def test_where_the_uplink_binds_doubling_it_doubles_speed(
     plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf, kind: str

@@ -102,6 +102,7 @@ def test_a_gap_that_is_never_reached_leaves_two_rounds(job: Plans, net: Clusters
     assert first == 0.0 < last
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_rounds_that_take_longer_than_the_gap_do_not_pause(
     job: Plans, net: Clusters, run: Run
 ) -> None:

@@ -109,6 +109,7 @@ def alone(job: Job, net: Net, run: Run) -> tuple[float, float]:
 # ------------------------------------------------------------------ in the background
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_s_easgd_does_not_feel_its_dense_servers(job: Job, net: Net, run: Run) -> None:
     """Their number and speed decide how often trainers synchronise, not how fast they train."""
     t, w = alone(job, net, run)
@@ -138,6 +139,7 @@ def test_a_server_of_background_loops_does_not_bind(job: Job, net: Net, run: Run
     assert "dense_server[0]" not in str(outcome.bottleneck)
 
 
+@pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize("algorithm", ["easgd", "ma", "bmuf"])
 def test_background_synchronisation_scales_linearly(
     job: Job, net: Net, run: Run, algorithm: str
@@ -149,6 +151,7 @@ def test_background_synchronisation_scales_linearly(
         assert eps == pytest.approx(n * 2 * B / t, rel=0.03)
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_the_sync_gap_is_flat_and_then_grows_like_n_over_s(job: Job, net: Net, run: Run) -> None:
     """One exchange takes the latency and W / min(trainer's NIC, S C / n), each way.
 
@@ -200,6 +203,7 @@ def test_fr_easgd_saturates_at_its_dense_servers(job: Job, net: Net, run: Run) -
     assert knee == pytest.approx(n_max, rel=0.25)
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_in_lock_step_fr_easgd_stays_below_both_lines(job: Job, net: Net, run: Run) -> None:
     """Without jitter all workers come at once: first the servers' one way is idle, then both."""
     n_max = RATIO // M

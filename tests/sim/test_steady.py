@@ -119,3 +119,42 @@ def test_where_steps_change_on_the_way_all_of_them_are_run(
     assert outcome.steps == steps
     said = [w for w in outcome.facts.warnings if "those of the first 5 counted" in w]
     assert len(said) == bool(switch)
+
+
+def test_loops_that_drift_apart_do_not_keep_a_prediction_from_its_end(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[..., Outcome],
+) -> None:
+    """At both ends of all that loops have done only some of them are at work; these ends are not
+    in the estimate, and its interval does not wait for them."""
+
+    def run(**simulation: Any) -> Outcome:
+        plan = plans(
+            "flat_ps",
+            model={"bottom_mlp": (512, 8)},
+            training={"steps": 100, "warmup_steps": 5, "batch_size": 256},
+            roles={"trainers": 16, "embedding_servers": 2, "dense_servers": 2},
+            simulation=simulation,
+        )
+        return outcome_of(plan, clusters(jitter=0.3))
+
+    def half(outcome: Outcome) -> tuple[float, float]:
+        assert outcome.speed is not None
+        assert outcome.speed.ci95 is not None
+        rate = outcome.speed.examples_per_second
+        assert rate is not None
+        return rate, (outcome.speed.ci95[1] - rate) / rate
+
+    early, whole = run(precision="2 %", minimum_steps=16), run(precision="0 %")
+    rate, unsure = half(early)
+    assert early.facts.stopped == "estimate settled"
+    assert early.steps < 40
+    assert unsure <= 0.02
+    assert half(whole)[1] > 0.05
+    ends: dict[str, list[float]] = {}
+    for done in whole.iterations:
+        ends.setdefault(done.loop, []).append(done.end)
+    start, end = max(own[5] for own in ends.values()), min(own[-1] for own in ends.values())
+    between = sum(start < time <= end for own in ends.values() for time in own)
+    assert rate == pytest.approx(256 * between / (end - start), rel=0.03)

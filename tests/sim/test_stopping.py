@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def test_it_ends_when_half_the_interval_is_within_the_precision(plans: Plans) ->
     assert 0.05 < half < 0.5
     for wanted, ends in ((0.98 * half, False), (1.02 * half, True)):
         rule = steady(plans, precision=f"{100 * wanted} %", minimum_steps=100)
-        assert rule.reached(400, iterations) is ends
+        assert rule.reached(400, partial(rule.overall, iterations=iterations)) is ends
 
 
 @pytest.mark.parametrize(
@@ -56,10 +57,12 @@ def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least:
         "precision": "50 %", "minimum_steps": 120, "minimum_iterations": 1000
     }  # fmt: skip
     now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(200)]
-    assert not steady(plans, trainers, **settings).reached(least - 1, now)
-    assert steady(plans, trainers, **settings).reached(least, now)
+    rule = steady(plans, trainers, **settings)
+    assert not rule.reached(least - 1, partial(rule.overall, iterations=now))
+    assert rule.reached(least, partial(rule.overall, iterations=now))
 
 
 def test_no_precision_runs_every_step(plans: Plans) -> None:
     now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(500)]
-    assert not steady(plans, precision="0 %").reached(400, now)
+    rule = steady(plans, precision="0 %")
+    assert not rule.reached(400, partial(rule.overall, iterations=now))

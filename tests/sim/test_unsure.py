@@ -233,12 +233,12 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
             "model": 0.4 * 0.11,
         }
     )
-    assert found.keys() == CAUSES.keys()
+    assert found.keys() | {"queue"} == CAUSES.keys()  # which two predictions tell, not prices
     (said,) = made_of(found)
     assert "the machine's speed, which moves all prices together" in said
-    # an error of the slopes themselves is no answer to anything
+    # an error of the slopes themselves is no answer to anything; but work takes what wires do not
     assert causes(cluster, slopes, 1.0, spent, threads=1) == pytest.approx(
-        dict.fromkeys(found, 0.0) | {"model": 0.4 * 0.11}
+        dict.fromkeys(found, 0.0) | {"model": 0.4 * 0.11, "speed": found["speed"]}
     )
     assert causes(plain, slopes, 0.0, replace(spent, by_operations=0.0), threads=1) == {}
     assert made_of({}) == []
@@ -276,6 +276,10 @@ def test_common_causes_do_not_average_out(clusters: Clusters) -> None:
     assert many["speed"] == pytest.approx(one["speed"])
     assert told.machine_speed is not None
     assert one["speed"] == pytest.approx((told.machine_speed.spread or 0.0) * sqrt(7 / 6))
+    # what waits for wires is none the slower, however prices scatter
+    wires = {"nic": 0.5, "uplink": 0.1, "latency": -0.2, "costs.call": -1.0, "costs.effect": 0.6}
+    some = causes(cluster, wires, 0.0, spent, threads=1)
+    assert some["speed"] == pytest.approx(0.2 * one["speed"])
 
 
 def test_the_speed_widens_a_prediction_and_never_moves_it(plan: Plan, base: Cluster) -> None:

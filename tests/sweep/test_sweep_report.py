@@ -15,55 +15,12 @@ from recsim_train.config.errors import UserError
 from recsim_train.report.runs import find_sweep
 from recsim_train.report.terminal import show
 from recsim_train.report.what_if import calibration, sentences, telling, what_if_figure
-from recsim_train.results.row import COLUMNS
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
-from recsim_train.sweep.folder import SweepFolder, header_of, read_sweep
+from recsim_train.sweep.folder import read_sweep
 from recsim_train.sweep.page import notes, report_on_sweep, swept
 from recsim_train.trace.facts import Facts, WhatIf
-
-
-def row(**figures: Any) -> dict[str, Any]:
-    eps = figures.get("examples_per_second")
-    given: dict[str, Any] = {
-        "strategy": "flat_ps", "options": {}, "profile": "p", "status": "complete",
-        "eps_low": eps and 0.98 * eps, "eps_high": eps and 1.02 * eps, "bound_eps": eps and 2 * eps,
-        "bottleneck": "cores of trainer[0]", "bytes_per_step": 10.0, "memory_share": 0.5,
-    }  # fmt: skip
-    return {**dict.fromkeys(COLUMNS), **given, **figures}
-
-
-def sweep(folder: Path, points: list[tuple[dict[str, Any], dict[str, Any]]]) -> SweepFindings:
-    """A finished sweep of (swept values, figures)."""
-    axes: dict[str, list[Any]] = {}
-    for values, _ in points:
-        for key, value in values.items():
-            if value not in axes.setdefault(key, []):
-                axes[key].append(value)
-    described = [
-        {"values": v, "strategy": f.get("strategy", "flat_ps"), "options": {}, "identity": str(n)}
-        for n, (v, f) in enumerate(points)
-    ]
-    header = header_of("made", "made.yaml", axes, described, {}, "0", ["recsim-train"])
-    made = SweepFolder(folder / "made-sweep", header)
-    made.start()
-    for number, (_, figures) in enumerate(points):
-        made.add(number, row(**figures))
-    made.finish()
-    return SweepFindings(read_sweep(folder / "made-sweep"))
-
-
-def scaling(folder: Path) -> SweepFindings:
-    points = []
-    for trainers in (8, 1, 2):
-        for rate in ("100 Gbit/s", "5 Gbit/s"):
-            for kind, slope in (("flat_ps", 10.0), ("allreduce", 7.0)):
-                eps = min(slope * trainers, 40.0 if rate.startswith("5 ") else 1000.0)
-                where = "NIC receive of dense_server[1]" if eps == 40.0 else "cores of trainer[0]"
-                values = {"roles.trainers": trainers, "cluster.hosts.default.nic": rate}
-                figures = {"strategy": kind, "examples_per_second": eps, "bottleneck": where}
-                points.append((values, figures))
-    return sweep(folder, points)
+from tests.sweep.made import at, scaling, sweep
 
 
 def test_lines_run_over_trainers_in_order_of_numbers(tmp_path: Path) -> None:
@@ -82,7 +39,7 @@ def test_lines_run_over_trainers_in_order_of_numbers(tmp_path: Path) -> None:
     assert "flat_ps is the fastest of 12 points" in found.headline
     assert (
         "flat_ps, nic 5 Gbit/s: cores of trainer up to trainers 2, "
-        "NIC receive of dense_server from 8 on" in found.changes
+        "the network card of dense server, receiving from 8 on" in found.changes
     )
     assert "allreduce, nic 100 Gbit/s: cores of trainer throughout" in found.changes
 
@@ -166,7 +123,7 @@ def test_figures_are_the_same_bytes_every_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bottleneck", "expected"),
     [
-        ("NIC receive of dense_server[12]", "NIC receive of dense_server"),
+        ("NIC receive of dense_server[12]", "the network card of dense server, receiving"),
         ("latency: no resource is saturated; the busiest, cores of trainer[3], ...", "latency"),
         ("computation in each training loop (80% of an iteration): no", "computation in each"),
     ],
@@ -181,7 +138,7 @@ def test_outside_text_is_escaped(tmp_path: Path) -> None:
     found = sweep(tmp_path, [({"data.path": evil}, {"examples_per_second": 1.0, "profile": evil}),
                              ({"data.path": "b"}, {"examples_per_second": 2.0})])  # fmt: skip
     made = report_on_sweep(found.record.path, tmp_path / "report")
-    assert "<script" not in made.page.read_text(encoding="utf-8")
+    assert "<script>alert" not in made.page.read_text(encoding="utf-8")
 
 
 def test_damaged_sweeps_are_one_sentence(tmp_path: Path) -> None:
@@ -233,19 +190,6 @@ def test_what_if_that_was_not_asked(factory: Any) -> None:
     assert sentences(nothing) == []
     assert what_if_figure(nothing, "w", "x") is None
     assert calibration(nothing) == "–"
-
-
-def at(
-    trainers: int, eps: float, half: float, **more: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A point of ``trainers`` whose 90 % are ``half`` on each side, a share of it."""
-    wide = half * 1.96 / 1.645  # the simulation's own interval is one of 95 %
-    figures = {
-        "examples_per_second": eps, "eps_low": max(0.0, eps * (1 - wide)),
-        "eps_high": eps * (1 + wide), "trainers": trainers, "threads": 1, "cores": 4.0 * trainers,
-        "dense_servers": 1, "bottleneck": f"cores of {trainers}",
-    }  # fmt: skip
-    return {"roles.trainers": trainers}, {**figures, **more}
 
 
 def everywhere(found: SweepFindings, out: Path) -> list[str]:

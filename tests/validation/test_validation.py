@@ -162,7 +162,7 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
     assert passes["predicted"] / passes["measured"] == pytest.approx(0.8)
     assert passes["off"] == passes["counts"] == 4
     assert "Where CPU time goes" in text
-    assert "| allreduce | trainer.forward backward |" in text
+    assert "| allreduce | trainer: forward and backward pass |" in text
     for name in ("scatter", "errors"):
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert f"figures/{name}.svg" in text

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, ip_address
 
 from recsim_train.config.cluster import Cluster, Queue
 from recsim_train.config.errors import UserError
-from recsim_train.config.frames import FRAME, SEGMENT
+from recsim_train.config.frames import FRAME, SEGMENT, burst, room
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.racks import racks_of, uplink_rate
 
@@ -19,10 +19,6 @@ _AT_ONCE = 0.3e-3
 """Seconds of a link's rate that frames which are handled as one may take."""
 MOST_LATENCY = 100e-6
 """Seconds one way that a profile may say: between emulated hosts it is what the kernel takes."""
-LEAST_WAITING = 64
-"""Frames for which there is room before any link. A few milliseconds of 20 Mbit/s are eight, fewer
-than the ten with which TCP begins: what several servers send to one trainer was lost again and
-again (1,530 examples/s with 5 ms, 2,419 with 20, 2,438 predicted). A real link holds thousands."""
 _FIRST = ip_address("10.77.0.1")
 
 
@@ -47,9 +43,9 @@ class Link:
 
     @property
     def burst(self) -> int:
-        """Bytes that may leave at once after a pause: some 4 kB for each 100 Mbit/s. A larger one
-        lets short messages pass as if there were no link."""
-        return max((self.segments + 1) * FRAME, round(self.rate * 8 / 25_000))
+        """Bytes that may leave at once after a pause. With more of them short messages pass as if
+        there were no link."""
+        return max((self.segments + 1) * FRAME, round(burst(self.rate)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,7 @@ def layout_of(plan: Plan, cluster: Cluster) -> EmulatedLayout:
 
     def link(rate: float) -> Link:
         frames = rate * share
-        waiting = max(LEAST_WAITING * FRAME, round(frames * network.queue_length))
+        waiting = round(room(frames, network.queue_length))
         return Link(frames, network.queue, waiting)
 
     racks = racks_of(plan.instances, cluster)

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 
 from recsim_train.config.errors import RunFailed, UserError
@@ -122,11 +123,15 @@ def run_role(staging: Path, rank: int) -> None:
     told = 0.0
 
     def progress() -> None:
-        """Tell how far the slowest loop is, a few times a second."""
+        """Tell how far its loops are, a few times a second."""
         nonlocal told
         if role is not None and role.contexts and time.monotonic() - told >= 0.25:
             told = time.monotonic()
-            say(progress=min((c.done for c in role.contexts if c.definition.trains), default=0))
+            loops = [c for c in role.contexts if c.definition.trains]
+            done = [c.done for c in loops] or [0]
+            losses = [loss for c in loops if (loss := c.worker.loss) is not None]
+            loss = fmean(losses) if losses else None
+            say(progress=min(done), iterations=sum(done), loss=loss)
 
     signal.signal(signal.SIGTERM, terminated)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -137,7 +142,7 @@ def run_role(staging: Path, rank: int) -> None:
         make_group(store, rank, len(names), settings.start_timeout, peers.check)
         role = Role(plan, instance, store, peers, emulated)
         role.start(settings.start_timeout)
-        say(progress=0)
+        say(progress=0, iterations=0, loss=None)
         role.finish(progress)
         if keep_state:
             role.keep_state(keep_state)

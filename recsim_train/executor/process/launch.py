@@ -9,7 +9,6 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +20,11 @@ from recsim_train.executor.part import EmulatedRoles, Ending, ProcessPart, cause
 from recsim_train.executor.process import forkserver
 from recsim_train.executor.process.entry import write_spec
 from recsim_train.executor.process.merge import merge
+from recsim_train.executor.process.so_far import SoFar, TrainerSaid
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
 from recsim_train.trace.modelled import ProcessTimes
+from recsim_train.trace.progress import Meter, unseen
 from recsim_train.trace.record import Outcome
 
 GRACE = 5.0
@@ -64,8 +65,8 @@ class Child:
     error: str | None = None
     kind: str = ""
     waits: list[str] = field(default_factory=list)
-    progress: int = -1
-    """Iterations of its slowest loop; -1: it has not started."""
+    said: TrainerSaid | None = None
+    """Of its loops, last; None: they have not started."""
     scheduled: bool | None = None
     ended_at: float | None = None
     stopped_by_us: bool = False
@@ -79,7 +80,7 @@ def execute(
     plan: Plan,
     *,
     staging: Path,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Meter | None = None,
     keep_state: Path | None = None,
     hosts: EmulatedCluster | None = None,
     times: dict[str, ProcessTimes] | None = None,
@@ -174,16 +175,17 @@ def _watch(
     plan: Plan,
     children: list[Child],
     messages: queue.Queue[tuple[Child, dict[str, object]]],
-    progress: Callable[[int, int], None] | None,
+    progress: Meter | None,
 ) -> None:
     """Until all have ended, or shortly after one has failed."""
-    total = plan.experiment.training.warmup_steps + plan.experiment.training.steps
+    so_far = SoFar(plan, progress or unseen)
+    trainers = [child for child in children if child.instance.role == "trainer"]
     failed_at: float | None = None
     while True:
-        if _drain(messages) and progress is not None:
-            done = min(c.progress for c in children if c.instance.role == "trainer")
-            if done >= 0:
-                progress(done, total)
+        if _drain(messages):
+            said = [child.said for child in trainers if child.said is not None]
+            if len(said) == len(trainers):
+                so_far.tell(said)
         now = time.monotonic()
         for child in children:
             if child.ended_at is None and child.process.poll() is not None:
@@ -204,7 +206,9 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
         except queue.Empty:
             return moved
         if "progress" in message:
-            child.progress = int(str(message["progress"]))
+            iterations, loss = int(str(message["iterations"])), message["loss"]
+            known = loss if isinstance(loss, float) else None
+            child.said = TrainerSaid(int(str(message["progress"])), iterations, known)
             moved = True
         if "leaving" in message:
             child.leaving = True

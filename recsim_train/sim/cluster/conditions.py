@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import fsum, prod
+from typing import TYPE_CHECKING
 
 from recsim_train.config.hazards import Episodes
 from recsim_train.config.topology import Traffic
 from recsim_train.sim.engine import Engine
-from recsim_train.sim.fluid.solver import Fluid, Resource
+from recsim_train.sim.fluid.records import Resource
+from recsim_train.sim.fluid.unshared import Unshared
 from recsim_train.sim.jitter import stream
+
+if TYPE_CHECKING:
+    from recsim_train.sim.fluid.solver import Fluid
 
 
 class HostCondition:
@@ -25,7 +30,11 @@ class HostCondition:
     """
 
     def __init__(
-        self, fluid: Fluid, cores: Resource, computing: Sequence[Resource], nic: LinkCondition
+        self,
+        fluid: Fluid | Unshared,
+        cores: Resource,
+        computing: Sequence[Resource],
+        nic: LinkCondition,
     ) -> None:
         self._fluid = fluid
         self._cores = cores
@@ -66,7 +75,7 @@ class HostCondition:
 class LinkCondition:
     """What is left of a link, both directions, by the traffic of others."""
 
-    def __init__(self, fluid: Fluid, directions: Sequence[Resource]) -> None:
+    def __init__(self, fluid: Fluid | Unshared, directions: Sequence[Resource]) -> None:
         self._fluid = fluid
         self._directions = directions
         self._taken: list[float] = []

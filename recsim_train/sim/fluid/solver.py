@@ -33,18 +33,33 @@ from math import inf, isfinite
 
 import numpy as np
 
+from recsim_train.compiled import is_kept
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
 from recsim_train.sim.fluid.activities import set_capacity, set_pace
 from recsim_train.sim.fluid.memory import WordBlock
 from recsim_train.sim.fluid.records import Activity, Kind, Resource, Uses
+from recsim_train.trace.progress import Meter, unseen
 
-__all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses"]
+__all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses", "get_ready"]
 
 _REMEMBERED = 1 << 14
 """Kinds that are known again by their uses; which ones are remembered changes no result."""
 _PENDING = 1 << 10
 """Changes that wait at most for the end of their instant."""
+
+
+def get_ready(meter: Meter = unseen) -> None:
+    """Compile what of the solver is not kept yet, once; ``meter`` is told if that is so."""
+    if is_kept(core.run):
+        return
+    meter(0, 1, "compiling the solver, once")
+    fluid = Fluid()
+    kind = fluid.kind([(fluid.resource("any", 1.0), 1.0)])
+    activity = fluid.add(kind, 1.0)
+    fluid.run(0.5)
+    fluid.remove(activity)
+    fluid.used()
 
 
 class Fluid:
@@ -78,6 +93,10 @@ class Fluid:
     def solves(self) -> int:
         """How often rates were worked out."""
         return self.block.ints[lay.SOLVES]
+
+    def in_use(self, resource: Resource) -> bool:
+        """Whether something that was started before this instant uses a resource."""
+        return self.block.ints[resource.address + lay.R_COUNT] > 0
 
     # ------------------------------------------------------------------ building
 
@@ -227,7 +246,7 @@ class Fluid:
 
         Where nothing is finished the clock stays: then `due` lies after ``until``.
         """
-        block = self._room()
+        block = self._room() if self.changed else self.block
         self.due = due = core.run(block.f, block.i, self.now, until, self.changed)
         self.changed = 0
         ints = block.ints

@@ -7,6 +7,7 @@ from functools import partial
 from math import fsum, inf
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.config.frames import ANSWERED
 from recsim_train.config.topology import Traffic
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.racks import uplink_rate
@@ -20,8 +21,9 @@ from recsim_train.sim.cluster.conditions import (
 )
 from recsim_train.sim.cluster.faults import Faults
 from recsim_train.sim.cluster.hosts import Site, sites_of
-from recsim_train.sim.engine import Engine
-from recsim_train.sim.fluid.solver import Kind, Resource
+from recsim_train.sim.cluster.shares import Shares
+from recsim_train.sim.engine import Engine, Event
+from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.cores import Cores
 from recsim_train.sim.host.process import Process, Rack, Started, Thread, between
@@ -29,7 +31,6 @@ from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Part, Priced
 from recsim_train.sim.records import CpuBooks
 from recsim_train.trace.ledger import TRANSPORT
-from recsim_train.workload.threads import NONE
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
@@ -43,8 +44,9 @@ class Machines:
     Computations run on one core of the process's machine, or on as many as the threads of their
     operations keep busy on average, and hold its interpreter lock for a share of their time.
     Transfers use both ends' NIC and some of both ends' cores, and between racks both racks'
-    uplinks; each has the fair share of one thread, and cannot use more than one core at an end. On
-    a host of speed s everything that its cores do takes 1 / s times as long.
+    uplinks; each has about the fair share of one thread (`recsim_train.sim.cluster.shares`), and
+    cannot use more than one core at an end. On a host of speed s everything that its cores do takes
+    1 / s times as long.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Machines:
         folding: Folding | None = None,
     ) -> None:
         self.engine = engine
+        seed = plan.experiment.seed
         trainers = plan.experiment.roles.trainers
         self._folding = folding = folding or Folding(trainers, trainers)
         self.cluster = cluster
@@ -68,7 +71,11 @@ class Machines:
         self._shares = cluster.colocate and execution.transport == "tcp" and execution.shared_memory
         self.price_names = {"wire_byte", *(["shared_byte"] if self._shares else [])}
         """Those that messages take."""
-        self._flows: dict[tuple[str, str], Kind] = {}
+        unequal = engine.shared and not cluster.colocate
+        self._unequal = Shares(seed, cluster.network, engine) if unequal else None
+        self.answered = 0.0 if cluster.colocate else ANSWERED
+        """What acknowledgements of bytes take of the other direction of a link."""
+        self._flows: dict[tuple[str, str, float], Kind] = {}
         self._copies: dict[tuple[str, str, int], Kind] = {}
         self.processes: dict[Instance, Process] = {}
         self.header_bytes = 0
@@ -91,9 +98,7 @@ class Machines:
             site = sites[plan.instances[0]]
             shared = self._cores("machine", site)
             if site.host.cores > 1 and folding.simulated == folding.trainers:
-                self._each = Cores(
-                    engine, site.host.cores, shared, cluster.turn, plan.experiment.seed
-                )
+                self._each = Cores(engine, site.host.cores, shared, cluster.turn, seed)
         readers = len(plan.of_role("reader"))
         working = min(readers, folding.simulated)
         for instance, site in sites.items():
@@ -229,11 +234,12 @@ class Machines:
         alone = taken / process.cores.pace
         if cores > 1.0:  # of which there may be fewer than threads
             alone = max(alone, taken * cores / process.cores.capacity)
-        kind_on = partial(self._kind, process, share, copies, thread.only, cores)
         if self._each is not None and cores == copies == 1.0:
+            kind_on = partial(self._kind, process, share, copies, thread.only, cores)
             waker = f"{client.name}/loop" if client is not None else ""
             return Started(self._each.run(thread.key, kind_on, taken, waker=waker), alone)
-        return Started(self.engine.activity(kind_on(None), taken), alone)
+        kind = self._kind(process, share, copies, thread.only, cores, None)
+        return Started(self.engine.activity(kind, taken), alone)
 
     def _count(self, process: Process, parts: Sequence[Part], threaded: bool) -> None:
         assert self.calls is not None
@@ -273,24 +279,39 @@ class Machines:
         return fsum(unit * standing[cores] for cores, unit in units if cores in standing)
 
     def transfer(
+        self, source: Process, target: Process, payload: float, head: int = 0, delay: float = 0.0
+    ) -> Started:
+        """A message: its bytes move after a ``delay`` and what racks add to it. ``head``: those
+        that are not payload."""
+        delay += self.farther([source, target])
+        behind, weight = self.begin(source, target, payload + head)
+        done = self.stream(source, target, payload, head, delay=delay + behind, weight=weight)
+        return Started(done, delay + self.alone(source, payload + head))
+
+    def begin(self, source: Process, target: Process, size: float) -> tuple[float, float]:
+        """Of a message that begins now: (seconds by which it is behind others, weight to which its
+        rate is proportional)."""
+        if self._unequal is None:
+            return 0.0, 1.0
+        return self._unequal.begin(source, target, size, max(source.standing, target.standing))
+
+    def alone(self, source: Process, size: float) -> float:
+        """Seconds in which so many bytes move where nothing else runs."""
+        return size / min(self._alone_rate, source.send.capacity)
+
+    def stream(
         self,
         source: Process,
         target: Process,
         payload: float,
-        head: int = 0,
+        head: int,
         *,
         delay: float = 0.0,
-    ) -> Started:
-        """A message: its bytes move after a ``delay`` and what racks add to it. ``head``: those
-        that are not payload."""
-        return self.stream(source, target, payload, head, delay + self.farther([source, target]))
-
-    def stream(
-        self, source: Process, target: Process, payload: float, head: int, delay: float
-    ) -> Started:
+        weight: float,
+    ) -> Event:
         """Bytes of a message, or further ones, after a ``delay``."""
         self.header_bytes += head
-        key = (source.name, target.name)
+        key = source.name, target.name, weight
         kind = self._flows.get(key)
         flows = max(source.standing, target.standing)
         if kind is None:
@@ -300,15 +321,13 @@ class Machines:
                 (target.receive, into),
                 (source.cores, self._wire * out),
                 (target.cores, self._wire * into),
+                *between(source, target, 1.0),
             ]
-            kind = self._flows[key] = self._wired(
-                [*uses, *between(source, target, 1.0)], self._wire
-            )
+            kind = self._flows[key] = self._wired(uses, self._wire, weight)
         work = payload + head
         self.book_wire(source, TRANSPORT, work * flows, self._wire)
         self.book_wire(target, TRANSPORT, work * flows, self._wire)
-        alone = delay + work / min(self._alone_rate, source.send.capacity)
-        return Started(self.engine.activity(kind, work, delay), alone)
+        return self.engine.activity(kind, work, delay)
 
     def shares(self, payload: int) -> bool:
         """Whether it goes through memory that both ends share."""
@@ -344,7 +363,7 @@ class Machines:
 
     def book_wire(self, process: Process, what: str, moved: float, price: float) -> None:
         """What the bytes cost at one end, where others stand for it at all of theirs."""
-        self.books.add(process.role, "wire", ((what, price * moved / process.cores.pace, *NONE),))
+        self.books.add_one((process.role, what, "wire"), price * moved / process.cores.pace)
 
     def together(self, uses: list[tuple[Resource, float]], work: float, price: float) -> Started:
         """So many bytes of all: ``uses`` of a resource for each byte, which a thread handles in
@@ -352,9 +371,10 @@ class Machines:
         kind = self._wired(uses, price)
         return Started(self.engine.activity(kind, work), work / min(kind.cap, _rate(price, inf)))
 
-    def _wired(self, uses: list[tuple[Resource, float]], price: float) -> Kind:
+    def _wired(self, uses: list[tuple[Resource, float]], price: float, weight: float = 1.0) -> Kind:
         """Bytes that a thread at each end handles, each in ``price`` seconds."""
-        return self.engine.fluid.kind(uses, self._cap, _rate(price, 1.0), _rate(price, inf))
+        alone = _rate(price, inf)
+        return self.engine.fluid.kind(uses, self._cap, _rate(price, 1.0) * weight, alone)
 
     def farther(self, processes: Sequence[Process]) -> float:
         """Seconds that one message takes longer because some of these are in different racks."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recsim_train.sim.engine import Event
-from recsim_train.sim.fluid.solver import Kind, Resource
+from recsim_train.sim.fluid.records import Kind, Resource
 
 
 class Rack(NamedTuple):

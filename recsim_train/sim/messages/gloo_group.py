@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from recsim_train.sim.engine import Event, Steps
-from recsim_train.sim.fluid.solver import Resource
+from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.host.process import Process, Started, Thread, between
 from recsim_train.sim.pricing import NOTHING, Priced, part_of, plus
 from recsim_train.sim.world import World
@@ -157,7 +157,8 @@ class GlooGroup:
         machines = self._machines
         uses: list[tuple[Resource, float]] = []
         for member in self._members:
-            uses += [(member.send, 1.0), (member.receive, 1.0)]
+            both = 1.0 + machines.answered
+            uses += [(member.send, both), (member.receive, both)]
             uses += self._handled(member, 2 * each, 2.0, price)
         for member, following in zip(
             self._members, [*self._members[1:], self._members[0]], strict=True
@@ -178,7 +179,8 @@ class GlooGroup:
         uses: list[tuple[Resource, float]] = []
         for member, (away, received) in zip(self._members, moved, strict=True):
             out, into = away / most, received / most
-            parts = [(member.send, out), (member.receive, into)]
+            back = machines.answered
+            parts = [(member.send, out + back * into), (member.receive, into + back * out)]
             uses += [(resource, share) for resource, share in parts if share > 0.0]
             uses += self._handled(member, away + received, out + into, price)
         if machines.racks:

@@ -30,6 +30,7 @@ class Readers:
         self._world, self._plan = world, plan
         self._iterations = iterations
         self._bunches: dict[Scope, Priced] = {}
+        self._making: dict[Instance | None, tuple[float, Priced]] = {}
         self._handing = world.pricing.units(READING, feed_batch=1.0)
         served: dict[Instance, list[LoopState]] = {}
         for loop in loops:
@@ -44,12 +45,16 @@ class Readers:
 
     def _made(self, reader: Instance | None, first: int) -> tuple[int, Priced]:
         """The batches from iteration ``first`` on that are made at a time: how many, and that."""
-        scope, pricing = reading_of(self._plan, reader), self._world.pricing
-        if scope not in self._bunches:
-            self._bunches[scope] = pricing.shaped(READING, scope)
-            pricing.note(READING, "unit", scope.batches * self._handing.seconds)
-        many = min(int(scope.batches), self._iterations - first)
-        return many, part_of(self._bunches[scope], many / scope.batches)
+        known = self._making.get(reader)
+        if known is None:
+            scope, pricing = reading_of(self._plan, reader), self._world.pricing
+            if scope not in self._bunches:
+                self._bunches[scope] = pricing.shaped(READING, scope)
+                pricing.note(READING, "unit", scope.batches * self._handing.seconds)
+            known = self._making[reader] = scope.batches, self._bunches[scope]
+        together, bunch = known
+        many = min(int(together), self._iterations - first)
+        return many, part_of(bunch, many / together)
 
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:
         """A thread in the trainer's process that reads for one loop."""

@@ -87,7 +87,7 @@ class Service(Generic[Shard]):
         """
         world = self.world
         remote = [(shard, request(shard)) for shard in shards.remote]
-        messages = world.pricing.requests(r.payload for _, r in remote)
+        messages = world.pricing.requests([r.payload for _, r in remote])
         rounded = [r for _, r in remote if any(r.rounded)]
         narrow = [self._convert("narrow", r.rounded[0]) for r in rounded]
         yield world.work(loop, plus(world.asking, *first, *narrow, messages), purpose or effect)

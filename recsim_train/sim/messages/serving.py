@@ -103,10 +103,11 @@ class ServingThread:
             request: Request = yield self._inbox.get()
             start, moving = yield from self._receive(request)
             answers = request.answers
-            receive = plus(pricing.requests([request.payload]), request.overhead)
+            receive = pricing.requests([request.payload])
             send = sending if answers else NOTHING
             waited = 0.0
-            work = plus(receive, request.work, send if request.barrier is None else NOTHING)
+            then = send if request.barrier is None else NOTHING
+            work = plus(receive, request.overhead, request.work, then)
             served, working = compute(work, request.purpose)
             yield served
             if request.barrier is not None:
@@ -178,26 +179,82 @@ class _Moving(NamedTuple):
     """Seconds until it has arrived."""
 
 
+class Direction:
+    """One direction of a connection, in which messages follow each other."""
+
+    def __init__(self, machines: Machines, source: Process, target: Process) -> None:
+        self._machines, self._source, self._target = machines, source, target
+        self._last: Event | None = None
+        """When the message before has arrived."""
+
+    def move(self, size: int, head: int, copies: int) -> _Moving:
+        """Send a message. ``copies``: where memory is shared, 1 into it, 2 with that out of it to
+        its place; 0: it has been made there."""
+        machines, source, target = self._machines, self._source, self._target
+        latency = machines.latency
+        if machines.shares(size):
+            whole = machines.copy(source, target, size, head, delay=latency, copies=copies)
+            return _Moving(None, whole.done, 0.0, whole.alone)
+        delay = latency + machines.farther([source, target])
+        beyond = max(0, size - BUFFER_BYTES)
+        alone = delay + machines.alone(source, size + head)
+        if beyond == 0 and (self._last is None or self._last.processed):
+            whole = machines.transfer(source, target, size, head, latency)
+            self._last = whole.done
+            return _Moving(None, whole.done, 0.0, alone)
+        taken = machines.engine.event() if beyond else None
+        first = delay + machines.alone(source, beyond + head)
+        self._last = machines.engine.process(self._parts(self._last, delay, size, head, taken))
+        return _Moving(taken, self._last, first, alone)
+
+    def _parts(
+        self, before: Event | None, delay: float, size: int, head: int, taken: Event | None
+    ) -> Steps:
+        """The message's bytes after those of the one before, and of these the last that buffers
+        hold after the others."""
+        machines, source, target = self._machines, self._source, self._target
+        begun = machines.engine.now
+        if before is not None and not before.processed:
+            yield before
+            delay = max(0.0, begun + delay - machines.engine.now)
+        behind, weight = machines.begin(source, target, size + head)
+        delay += behind
+        move = partial(machines.stream, source, target, weight=weight)
+        if taken is None:
+            yield move(size, head, delay=delay)
+            return
+        yield move(size - BUFFER_BYTES, head, delay=delay)
+        taken.succeed()
+        yield move(BUFFER_BYTES, 0)
+
+
 class Connection(ServingThread):
     """Over TCP: bytes move as soon as they are sent, and the thread takes requests in order once
     they have arrived. One thread for all shards of a process.
 
     Whoever sends goes on at once if the system's buffers hold the message, else when all but
-    `BUFFER_BYTES` of it have moved. Messages of one direction that are on their way at the same
-    time move side by side, and none fills the buffers for the next one: a loop that would run far
-    ahead awaits answers, too.
+    `BUFFER_BYTES` of it have moved. None fills the buffers for the next one: a loop that would run
+    far ahead awaits answers, too.
     """
+
+    def __init__(
+        self,
+        machines: Machines,
+        pricing: Pricing,
+        heads: Heads,
+        client: Process,
+        host: Process,
+        name: str,
+    ) -> None:
+        super().__init__(machines, pricing, heads, client, host, name)
+        self._there = Direction(machines, client, host)
+        self._back = Direction(machines, host, client)
 
     def send(self, request: Request) -> None:
         clock = self._machines.engine.clock
         request.sent = clock()
-        moving = self._move(
-            self._client,
-            self._host,
-            request.payload,
-            self._heads.request,
-            copies=0 if request.uncopied else 1,
-        )
+        copies = 0 if request.uncopied else 1
+        moving = self._there.move(request.payload, self._heads.request, copies)
         request.arrived, request.moving = moving.arrived, moving.alone
         taken, alone = moving.taken, moving.until_taken
         self._inbox.put(request)
@@ -215,31 +272,7 @@ class Connection(ServingThread):
         return self._machines.engine.now, request.moving
 
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
-        moving = self._move(
-            self._host, self._client, request.answer, head, copies=2 if request.gathered else 1
-        )
+        moving = self._back.move(request.answer, head, 2 if request.gathered else 1)
         moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
         if moving.taken is not None:
             yield moving.taken
-
-    def _move(self, source: Process, target: Process, size: int, head: int, copies: int) -> _Moving:
-        """``copies``: where memory is shared, 1 into it, 2 with that out of it to its place; 0: it
-        has been made there."""
-        machines = self._machines
-        latency, beyond = machines.latency, size - BUFFER_BYTES
-        if machines.shares(size):
-            whole = machines.copy(source, target, size, head, delay=latency, copies=copies)
-            return _Moving(None, whole.done, 0.0, whole.alone)
-        if beyond <= 0:
-            whole = machines.transfer(source, target, size, head, delay=latency)
-            return _Moving(None, whole.done, 0.0, whole.alone)
-        latency += machines.farther([source, target])
-        taken, first = machines.stream(source, target, beyond, head, latency)
-        rest = (first - latency) * BUFFER_BYTES / (beyond + head)
-        arrived = machines.engine.process(self._rest(taken, source, target))
-        return _Moving(taken, arrived, first, first + rest)
-
-    def _rest(self, taken: Event, source: Process, target: Process) -> Steps:
-        """The last bytes of a message, whose latency has passed."""
-        yield taken
-        yield self._machines.stream(source, target, BUFFER_BYTES, 0, 0.0).done

@@ -40,6 +40,7 @@ from recsim_train.sim.why.bounds import RATES, possible
 from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
+from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.threads import CLASSES
 
@@ -51,6 +52,7 @@ _SPARE = 6
 change must be so many errors large to count among some twenty others that hardly any would."""
 _SIZES = (12, 20, 24, 32, 44, 48, 60)
 """Runs of a design: a prime of the form 4k + 3, plus one."""
+WHAT_IF = "asking what would change it"
 NO_HOST = "the cluster has no host left for it"
 
 
@@ -139,13 +141,16 @@ def elasticities(
     steps: int,
     replay: Replay | None = None,
     folding: Folding | None = None,
+    *,
+    progress: Meter | None = None,
 ) -> Elasticities:
     """What `STEP` more of everything would change.
 
     ``steps``: counted iterations per loop of each short run. An effect that comes less often than
     that (a synchronisation every 100 iterations) is not seen. ``replay``: of the trainers' caches,
     where the strategy asks for one. ``folding``: which trainers stand for others; none: each is
-    simulated. Hosts do not fail in these runs. Raises RunFailed as `recsim_train.sim.run.simulate`.
+    simulated. ``progress``: is told short runs done. Hosts do not fail in these runs. Raises
+    RunFailed as `recsim_train.sim.run.simulate`.
     """
     cluster = cluster.model_copy(update={"failures": None})
     trainers = plan.experiment.roles.trainers
@@ -158,11 +163,12 @@ def elasticities(
     threads = plan.operation_threads
     names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.price_names}, threads))
     design = plackett_burman(len(names) + _SPARE)
-    changed = (
-        {name: (1.0 + STEP) ** sign for name, sign in zip(names, signs, strict=False)}
-        for signs in design.tolist()
-    )
-    answers = np.array([short.run(scaled(cluster, factors))[0] for factors in changed])
+    answers = np.zeros(len(design))
+    for number, signs in enumerate(design.tolist()):
+        if progress is not None:
+            progress(number, len(design), WHAT_IF)
+        factors = {n: (1.0 + STEP) ** sign for n, sign in zip(names, signs, strict=False)}
+        answers[number], *_ = short.run(scaled(cluster, factors))
     effects = design.T @ answers / len(answers)
     rest = answers - answers.mean() - design[:, : len(names)] @ effects[: len(names)]
     spare = len(answers) - 1 - len(names)

@@ -1,18 +1,19 @@
-"""Whether a prediction hangs on how free-running trainers come to a server: together or in turn.
+"""How far a prediction hangs on whether free-running trainers come to a server together or in turn.
 
-Where chance does not part them, trainers that wait for each other at a server stay in step: all
-send, then all wait, and each direction of its NIC, its cores and its lock are idle half of the
-time. A little jitter parts them. No model of a network says which it is, so that a prediction
-carries both.
+Trainers that wait for each other at a server and stay in step all send, then all wait: each
+direction of its NIC, its cores and its lock are idle half of the time. What parts them is chance.
+On one machine that is the jitter of computations, on hosts of their own mostly how unequally
+messages share a link (`recsim_train.sim.cluster.shares`), which hangs on how packets wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import log
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import SERVERS, Plan
+from recsim_train.results.statistics import Z95
 from recsim_train.sim.folding import folding_of
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.bounds import name_of
@@ -26,26 +27,52 @@ _STEPS = 100
 early, and what in any case is a small part of a prediction's what-if runs."""
 
 
-def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> Iterator[str]:
-    """A sentence with the throughput with jitter and without, where loops of a strategy without
-    lock-step share a server that is the busiest resource."""
-    plan, busiest = simulated.plan, simulated.busiest
+@dataclass(frozen=True, slots=True)
+class OtherPhase:
+    """The throughput of trainers that are parted otherwise."""
+
+    sentence: str
+    cause: str | None
+    """Why it may be that one, as `recsim_train.report.what_if.CAUSES` names it; None: it is known
+    that it is not."""
+    rate: float
+    """Examples per second."""
+    error: float
+    """Standard error of a throughput whose 90 % interval just holds the other one."""
+
+
+def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> OtherPhase | None:
+    """Where loops of a strategy without lock-step share a server that is the busiest resource."""
+    plan, cluster, busiest = simulated.plan, simulated.cluster, simulated.busiest
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
     if not free or not here or busiest is None or busiest.partition("[")[0] not in SERVERS:
-        return
-    jitter = simulated.cluster.jitter if plan.experiment.simulation.stragglers else 0.0
-    other_jitter = 0.0 if jitter > 0.0 else _JITTER
+        return None
+    if cluster.colocate:
+        jitter = cluster.jitter if plan.experiment.simulation.stragglers else 0.0
+        other_jitter = 0.0 if jitter > 0.0 else _JITTER
+        changed = _with_jitter(plan, cluster, other_jitter)
+        this, that = f"a jitter of {100 * jitter:.3g} %", f"{100 * other_jitter:.3g} %"
+        cause, known = None, "How a machine parts them is not modelled"
+    else:
+        network = cluster.network
+        other_queue = "fair" if network.queue == "fifo" else "fifo"
+        update = {"network": network.model_copy(update={"queue": other_queue})}
+        changed = plan, cluster.model_copy(update=update)
+        this, that = (f"network.queue: {queue}" for queue in (network.queue, other_queue))
+        said = "queue" in network.model_fields_set
+        cause, known = None if said else "queue", "How packets wait hangs on hosts and switches"
     steps = min(_STEPS, outcome.steps)
-    other = _rate(simulated, *_with_jitter(plan, simulated.cluster, other_jitter), steps)
-    if other is not None:
-        yield (
-            f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
-            "throughput depends on whether they come to it all at once or in turn. With a jitter "
-            f"of {100 * jitter:.3g} % it is {here:,.0f} examples/s, with {100 * other_jitter:.3g} "
-            f"% it is {other:,.0f} ({steps:,} steps were simulated once more). How a network parts "
-            "them is not modelled: expect a value between the two."
-        )
+    other = _rate(simulated, *changed, steps)
+    if not other:
+        return None
+    sentence = (
+        f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
+        f"throughput depends on whether they come to it all at once or in turn. With {this} it is "
+        f"{here:,.0f} examples/s, with {that} it is {other:,.0f} ({steps:,} steps were simulated "
+        f"once more). {known}: expect a value between the two."
+    )
+    return OtherPhase(sentence, cause, other, abs(log(other / here)) / Z95)
 
 
 def _with_jitter(plan: Plan, cluster: Cluster, jitter: float) -> tuple[Plan, Cluster]:

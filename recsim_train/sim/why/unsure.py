@@ -109,8 +109,11 @@ def causes(
             )
         )
     if (moved := known.speed_spread) is not None:
-        # at the run all work is as fast or slow together
-        found["speed"] = moved * size(by_prices + operations, len(prices) + 1)
+        # At the run all work is as fast or slow together. A job whose work, latency and bytes all
+        # take k times as long takes k times as long: its slopes add up to -1, and what is not of
+        # wires is of work. The sum over all prices says the same with the scatter of each of them.
+        wires = slopes.get("nic", 0.0) + slopes.get("uplink", 0.0) - slopes.get("latency", 0.0)
+        found["speed"] = moved * min(1.0, max(0.0, 1.0 - wires))
     if known.own_error is not None:
         found["model"] = known.own_error * spent.share_around
     return found

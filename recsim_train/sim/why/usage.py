@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.fluid.solver import Resource
+from recsim_train.sim.fluid.records import Resource
 from recsim_train.trace.facts import Busiest, OverTime, ServersNeeded
 
 _BINS = 60

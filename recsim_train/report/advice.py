@@ -1,0 +1,84 @@
+"""What binds a prediction, and what to do about it, in one sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from recsim_train.report import naming, text, what_if
+from recsim_train.results.figures import Summary
+
+_MORE = {
+    "cores": "{step} more cores",
+    "nic": "{step} faster network cards",
+    "uplink": "{step} faster uplinks of the racks",
+    **what_if.SERVERS,
+}
+"""Of what was asked: inputs of which more can be had."""
+_OTHERWISE = (
+    ("interpreter lock", "more processes with fewer threads each relieve it"),
+    ("cores of", "more or faster cores, or fewer processes on them"),
+    ("parsing thread|readers", "more readers, or examples that are cheaper to read"),
+    (
+        "network card|uplink|bytes on their way",
+        "a faster network, or fewer bytes (execution.wire=bfloat16)",
+    ),
+    ("latency", "larger batches: fewer requests for each example"),
+    ("other loops", "less frequent synchronisation, or hosts that are equally fast"),
+    ("computation", "more trainers, as far as what they share allows"),
+    ("queueing", "more of what they queue for"),
+)
+"""By what binds: what relieves it, where nothing that was asked does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What binds a prediction."""
+
+    what: str
+    """In few words."""
+    whole: str
+    """As the prediction says it."""
+    do: str
+    """What to do about it; a sentence without a full stop."""
+
+
+def advice(summary: Summary) -> Advice | None:
+    """None where nothing is known of what binds."""
+    if not summary.bottleneck:
+        return None
+    whole = naming.phrase(summary.bottleneck)
+    what = re.split(r":(?! network)| \(", whole, maxsplit=1)[0]
+    return Advice(what, whole, _do(summary, what))
+
+
+def _do(summary: Summary, what: str) -> str:
+    """By the largest gain among what was asked, else by how many servers it takes, else by what
+    usually relieves such a thing."""
+    asked = summary.facts.what_if
+    step = text.percent(asked.step).replace(".0 ", " ") if asked else ""
+    gains = sorted(
+        ((change, name) for name, change, _ in what_if.telling(summary)
+         if name in _MORE and change > 0),
+        reverse=True,
+    )  # fmt: skip
+    if gains:
+        said = [f"{_MORE[n].format(step=step)}: {text.percent(c, signed=True)}" for c, n in gains]
+        return _capital("; ".join(said[:2]))
+    lacking = [
+        f"{entry.needed} {role.replace('_', ' ')}s instead of {entry.present}"
+        for role, entry in (summary.facts.servers_needed or {}).items()
+        if entry.needed > entry.present
+    ]
+    if lacking:
+        return _capital(f"{' and '.join(lacking)} would not bind")
+    return relief(what) or "Nothing that was asked changes it"
+
+
+def relief(what: str) -> str:
+    """What usually relieves what binds; empty: not known."""
+    return _capital(next((do for sign, do in _OTHERWISE if re.search(sign, what)), ""))
+
+
+def _capital(said: str) -> str:
+    return said[:1].upper() + said[1:]

@@ -1,0 +1,108 @@
+"""A report as one HTML page that needs nothing else, or as a part of a notebook.
+
+Everything is escaped but our own drawings. The page forbids the browser to fetch anything, and to
+run any script but the one it holds, which sorts tables and shows what is pointed at: without it,
+everything can be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import html
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from recsim_train import __version__
+from recsim_train.report import document as doc
+from recsim_train.report.document import Document, Where, visible
+from recsim_train.report.drawing import svg_for_page
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MOST_HEADLINES = 6
+MOST_SENTENCES = 4
+"""Of a box; the others are opened on demand."""
+
+
+def page(document: Document) -> str:
+    """The whole page."""
+    script = _file("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    template = _environment(document.words).get_template("page.html.j2")
+    return template.render(
+        document=document, most=MOST_HEADLINES, version=__version__, script=script, digest=digest
+    )
+
+
+def fragment(items: Sequence[doc.Item], headlines: Sequence[str] = ()) -> str:
+    """Items for a notebook's output, which has styles of its own."""
+    environment = _environment({})
+    environment.globals["sorts"] = False
+    template = environment.get_template("page.html.j2").module
+    said = "".join(f"<p><b>{html.escape(headline)}.</b></p>" for headline in headlines)
+    return said + str(template.show(items))  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return (resources.files("recsim_train.report") / name).read_text(encoding="utf-8")
+
+
+def _environment(words: Mapping[str, str]) -> Environment:
+    """Jinja's, with what the template asks for. ``words``: the glossary."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("recsim_train.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    known = {form.lower(): meaning for word, meaning in words.items() for form in forms(word)}
+    environment.filters |= {
+        "unbroken": unbroken,
+        "kind": lambda item: type(item).__name__,
+        "visible": lambda items: visible(items, Where.PAGE),
+        "svg": lambda picture: Markup(svg_for_page(picture)),
+        "meaning": lambda name: known.get(str(name).lower(), ""),
+        "explained": lambda shown: explained(str(shown), words),
+    }
+    shown = {"PAGE": Where.PAGE, "most_sentences": MOST_SENTENCES, "sorts": True}
+    environment.globals |= shown
+    return environment
+
+
+def explained(shown: str, words: Mapping[str, str]) -> dict[str, str]:
+    """Those of the words that a piece of HTML shows, with their meanings."""
+    text = html.unescape(re.sub(r"<(style|svg).*?</\1>|<[^>]*>", " ", shown, flags=re.DOTALL))
+    text = re.sub(r"\s+", " ", text)
+    return {word: means for word, means in words.items() if any(map(_said_in(text), forms(word)))}
+
+
+def _said_in(text: str) -> functools.partial[re.Match[str] | None]:
+    def search(text: str, form: str) -> re.Match[str] | None:
+        case = 0 if form.isupper() else re.IGNORECASE
+        return re.search(rf"(?<![\w-]){re.escape(form)}s?(?![\w-])", text, case)
+
+    return functools.partial(search, text)
+
+
+def forms(word: str) -> list[str]:
+    """What a word of the glossary is also called: it names those in brackets."""
+    first, _, others = word.partition(" (")
+    return [first, *filter(None, others.rstrip(")").split(", "))]
+
+
+def unbroken(sentence: str) -> str:
+    """Keep numbers with their units and signs on one line."""
+    kept = re.sub(
+        r"(\d) (%|[kMG]?examples/s|ms|s|µs|ns|[KMGT]iB|B)(?!\w)", "\\1\u00a0\\2", sentence
+    )
+    return kept.replace("± ", "±\u00a0")

@@ -1,0 +1,56 @@
+"""What is told of a prediction while it is made: its bound first, then its headline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recsim_train.placement.plan import Plan
+from recsim_train.report import text
+from recsim_train.report.runs import title
+from recsim_train.sim.why.beforehand import Beforehand, class_words
+from recsim_train.trace.progress import between
+from recsim_train.trace.record import Outcome
+
+_SHOWN = 3
+"""Bounds."""
+
+
+def before(plan: Plan, known: Beforehand) -> str:
+    """Before it is simulated."""
+    takes = f"simulating {_name(plan)}: takes {_duration(known)}"
+    if known.bound is None:
+        return takes
+    binds = class_words(next(iter(known.bounds)))
+    return f"{takes}; nothing can beat about {text.rate(known.bound)} examples/s ({binds})"
+
+
+def verdicts(known: Beforehand) -> Iterator[str]:
+    """What ``--dry-run`` says of a prediction, the tightest bounds first."""
+    bounds = [(text.rate(eps), class_words(name)) for name, eps in known.bounds.items()]
+    if bounds:
+        (eps, what), *further = bounds[:_SHOWN]
+        then = ", ".join(f"{more} ({other})" for more, other in further)
+        yield f"binds: {what}, at about {eps} examples/s" + (f"; then {then}" if then else "")
+    yield f"simulating it takes {_duration(known)}, and more to ask what would change it"
+
+
+def _duration(known: Beforehand) -> str:
+    drawn = " beside what drawing ids takes" if known.draws else ""
+    return between(*known.seconds) + drawn
+
+
+def headline(plan: Plan, outcome: Outcome) -> str:
+    """As soon as it stands."""
+    speed = outcome.speed
+    if speed is None or speed.examples_per_second is None:
+        return f"predicted {_name(plan)}: too short for a throughput"
+    found = text.rated(speed.examples_per_second, speed.ci95)
+    said = f"predicted {_name(plan)}: {found} examples/s, bound by {outcome.bottleneck}"
+    if outcome.bound_eps:
+        said += f"; nothing can beat {text.rate(outcome.bound_eps)}"
+    asked = bool(plan.experiment.simulation.what_if_steps)
+    return said + (". What calibration adds to ± follows" if asked else "")
+
+
+def _name(plan: Plan) -> str:
+    return title(plan.strategy.kind, plan.strategy.options)

@@ -1,0 +1,130 @@
+"""Resources that nobody has to share: each activity is as fast as if it were alone.
+
+What it takes the place of is `recsim_train.sim.fluid.solver.Fluid`, for a look at a run before it
+is simulated: which work there is for each resource shows in a few steps, what of it collides does
+not. Nothing is solved here, so that nothing needs compiling.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from math import inf
+
+from recsim_train.sim.fluid.records import Activity, Kind, Resource
+
+_ROUNDING = 1.0 + 1e-12
+"""Completions closer than this are one instant, as in the solver."""
+
+
+class Unshared:
+    """The resources, the activities that use them, and a clock; calls as those of the solver."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.changed = 0
+        self.solves = 0
+        self.resources: list[Resource] = []
+        self.added = 0
+        self._running: dict[int, tuple[Kind, float, float, object]] = {}
+        """By serial: (kind, rate, when it ends, tag)."""
+        self._ends: list[tuple[float, int]] = []
+        """Heap of (when, serial); stopped ones stay in it until their time has come."""
+        self._used: dict[Resource, float] = {}
+        """By all that has been started, to its end."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs."""
+        return not self._running
+
+    def in_use(self, resource: Resource) -> bool:
+        """Whether others are in an activity's way: never."""
+        return False
+
+    @property
+    def due(self) -> float:
+        """When the next activity is finished; inf: never."""
+        ends = self._ends
+        while ends and ends[0][1] not in self._running:
+            heapq.heappop(ends)
+        return ends[0][0] if ends else inf
+
+    def resource(
+        self, name: str, capacity: float, pace: float = inf, *, listed: bool = True
+    ) -> Resource:
+        """A new resource."""
+        made = Resource(name, capacity, len(self.resources), 0, pace)
+        self._used[made] = 0.0
+        if listed:
+            self.resources.append(made)
+        return made
+
+    def kind(
+        self,
+        uses: Iterable[tuple[Resource, float]],
+        cap: float | None = None,
+        weight: float = 1.0,
+        paced: float = inf,
+    ) -> Kind:
+        """Activities with these uses."""
+        total: dict[Resource, float] = {}
+        for resource, coefficient in uses:
+            if coefficient > 0.0:
+                total[resource] = total.get(resource, 0.0) + coefficient
+        alone = min([inf if cap is None else cap, *(r.capacity / c for r, c in total.items())])
+        return Kind(0, tuple(total.items()), alone, paced, weight, [])
+
+    def start(self, kind: Kind, work: float, tag: object = None) -> None:
+        """Start an activity now."""
+        pace = min((resource.pace for resource, _ in kind.uses), default=inf)
+        rate = min(kind.cap, kind.paced * pace)
+        end = self.now + work / rate
+        self._running[self.added] = kind, rate, end, tag
+        heapq.heappush(self._ends, (end, self.added))
+        self._count(self._used, kind, work)
+        self.added += 1
+
+    def add(self, kind: Kind, work: float, tag: object = None) -> Activity:
+        """`start`, with a handle."""
+        self.start(kind, work, tag)
+        return Activity(kind, self.added - 1, 0)
+
+    @staticmethod
+    def _count(used: dict[Resource, float], kind: Kind, work: float) -> None:
+        for resource, coefficient in kind.uses:
+            used[resource] += coefficient * work
+
+    def remove(self, activity: Activity) -> float:
+        """Stop an activity before its end; returns the work that was left."""
+        kind, rate, end, _ = self._running.pop(activity.serial)
+        left = max(0.0, (end - self.now) * rate)
+        self._count(self._used, kind, -left)
+        return left
+
+    def set_capacity(self, resource: Resource, capacity: float) -> None:
+        """From now on a resource has another capacity, which slows nobody here."""
+        resource.history.append((self.now, capacity))
+
+    def set_pace(self, resource: Resource, pace: float) -> None:
+        """From now on a resource has another pace, for what is started."""
+        resource.pace = pace
+
+    def run(self, until: float) -> list[object]:
+        """Move on to the next completion, if it is not beyond ``until``; returns its tags."""
+        due = self.due
+        if due == inf or due > until * _ROUNDING:
+            return []
+        self.now = max(self.now, due)
+        done = []
+        while self.due <= due * _ROUNDING:
+            _, serial = heapq.heappop(self._ends)
+            done.append(self._running.pop(serial)[-1])
+        return done
+
+    def used(self) -> list[float]:
+        """Per resource, by index: units consumed so far."""
+        used = dict(self._used)
+        for kind, rate, end, _ in self._running.values():
+            self._count(used, kind, (self.now - end) * rate)
+        return [used[resource] for resource in self.resources]

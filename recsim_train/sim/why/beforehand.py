@@ -1,0 +1,105 @@
+"""What is known of a prediction before it is simulated: its bounds, and about how long it takes.
+
+A few steps are gone through as if nobody shared anything (`recsim_train.sim.fluid.unshared`): the
+work that they bring to each resource is that of the prediction, so that what a resource allows is
+nearly its bound, without a solver and within tenths of a second. How long the prediction takes
+follows from how long these steps took here, just now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.data.counts import depends_on_data, expected_counts
+from recsim_train.data.replay import check_cache
+from recsim_train.placement.plan import Plan
+from recsim_train.placement.reading import reading_of
+from recsim_train.sim.folding import Folding, folding_of
+from recsim_train.sim.simulated_run import LEAST_STEPS, SimulatedRun
+
+_TRAINERS = 4
+"""As many stand for all, where they may."""
+_WARMUP, _STEPS = 2, 4
+"""Iterations of each loop, at least."""
+_SOLVED = 1.5
+"""What an iteration takes with the solver, of what it takes without: 0.6 to 3 times in most
+settings, more where hundreds of loops share a resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """What is known before a prediction is made."""
+
+    bounds: Mapping[str, float]
+    """About how many examples per second each class of resources allows, the tightest first; as
+    `recsim_train.trace.facts.Facts.class_bounds`."""
+    seconds: tuple[float, float]
+    """About how long it takes to simulate it here: where its estimate settles as early as it may,
+    and where every step is done. Without what is asked of it afterwards, and without drawing ids.
+    """
+    draws: bool
+    """Whether ids are drawn to simulate it, because sizes depend on them."""
+
+    @property
+    def bound(self) -> float | None:
+        """About how many examples per second nothing can beat; None: not known."""
+        return next(iter(self.bounds.values()), None)
+
+    def document(self) -> dict[str, object]:
+        """As JSON."""
+        return {"bounds": dict(self.bounds), "seconds": list(self.seconds)}
+
+
+def class_words(name: str) -> str:
+    """A class of resources in words."""
+    return "the work of a loop by itself" if name == "loops" else name
+
+
+def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
+    """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
+    spec = plan.experiment
+    rules = spec.training  # with all their steps, so that readers go on
+    bunch = int(reading_of(plan, None).batches)  # whole ones are read
+    steps = bunch * ceil(_STEPS / bunch)
+    short = {"warmup_steps": min(_WARMUP, rules.warmup_steps), "steps": max(steps, rules.steps)}
+    update = {
+        "training": rules.model_copy(update=short),
+        "execution": spec.execution.model_copy(update={"max_spans": 0}),
+        "simulation": spec.simulation.model_copy(update={"stragglers": False}),
+    }
+    few = replace(plan, experiment=spec.model_copy(update=update))
+    folding = folding_of(plan, cluster, most=_TRAINERS)
+    if folding.simulated == folding.trainers:
+        check_cache(plan)
+    quiet = cluster.model_copy(update={"failures": None})
+    looked = SimulatedRun(few, quiet, folding, expected_counts(few))
+    ends: list[float] = []
+
+    def ended(done: float, total: float, stage: str = "", so_far: str = "") -> None:
+        ends.append(time.perf_counter())
+
+    outcome = looked.run(ended, steps, shared=False)
+    looked.add_bounds(outcome)
+    later = ends[len(ends) // 2 :]  # what is worked out once is known by then
+    each = (later[-1] - later[0]) / max(1, len(later) - 1)
+    seconds = _seconds(plan, folding_of(plan, cluster), each)
+    return Beforehand(outcome.facts.class_bounds, seconds, depends_on_data(plan))
+
+
+def _seconds(plan: Plan, folding: Folding, each: float) -> tuple[float, float]:
+    """``each``: of one iteration of one loop, without the solver."""
+    rules, simulation = plan.experiment.training, plan.experiment.simulation
+    loops = len(plan.training) // folding.trainers * folding.simulated
+    every = rules.warmup_steps + rules.steps
+    least = every
+    if simulation.precision and plan.topology.steady:
+        together = ceil(simulation.minimum_iterations / loops)
+        settled = min(simulation.minimum_steps, max(LEAST_STEPS, together))
+        least = min(every, rules.warmup_steps + settled)
+        every = least if not folding.exact else every
+    cost = _SOLVED * each * loops
+    return cost * least, cost * every

@@ -1,0 +1,230 @@
+"""What a sweep answers, setting by setting: which value to take, or that it makes no difference.
+
+For each setting, points are compared that are equal in all others. Those whose 90 % interval
+reaches that of the fastest tie, as everywhere (`recsim_train.report.winner`): a dearer value is
+worth it only where it does not tie with a cheaper one. Where the setting changes how many examples
+a step of the job processes, the work is another, and the answer is how the throughput grows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recsim_train.config.sweep import written
+from recsim_train.report import text
+from recsim_train.report.winner import REPEATS, Entry, Row, best_row, choose, contenders, listed
+from recsim_train.sweep.axes import Axis
+
+SCALING = ("roles.trainers", "training.threads")
+"""Settings of which twice as much would ideally be twice as fast."""
+_COSTS = ("nic", "cores", "memory", "threads")
+"""Last words of settings of which more is dearer, beside those of roles."""
+_WORKLOAD = ("model", "data")
+"""Sections that say what is to be done: nobody takes another value for speed alone."""
+_NOTHING = 0.02
+"""Relative differences of the predicted throughputs up to this are called none where intervals do
+not tell them from it either."""
+_STRATEGY = "strategy"
+_MOST_CASES = 2
+"""Named of those in which the answer is another."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingAnswer:
+    """To what value one setting should have."""
+
+    setting: str
+    short: str
+    """In a few words."""
+    why: str
+    """A sentence without a full stop."""
+
+    def document(self) -> dict[str, str]:
+        """The entry of ``answers`` in the report's JSON."""
+        return {"setting": self.setting, "answer": self.short, "why": self.why}
+
+
+Case = dict[Any, Entry[Row]]
+"""Points that differ in one setting only, by its value; at least two."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepQuestion:
+    """What a sweep asked."""
+
+    rows: Sequence[Row]
+    """Points with a throughput."""
+    axes: Sequence[Axis]
+    """Settings of several values."""
+    strategy: Callable[[Row], str]
+    """How a point's strategy is called."""
+
+    @property
+    def strategies(self) -> dict[str, str]:
+        """In the order of the points."""
+        return {name: name for name in map(self.strategy, self.rows)}
+
+
+def answers(asked: SweepQuestion) -> list[SettingAnswer]:
+    """One for each setting that has several values somewhere, strategies among them."""
+    made = [_answer(asked, axis) for axis in asked.axes if axis.key != REPEATS]
+    if len(asked.strategies) > 1:
+        cases = _cases(asked, asked.rows, _STRATEGY, mixed=False)
+        made.append(_same_work(_STRATEGY, asked.strategies, cases, costs=False) if cases else None)
+    return [answer for answer in made if answer is not None]
+
+
+def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
+    rows = [row for row in asked.rows if row[axis.key] is not None]
+    cases = _cases(asked, rows, axis.key, mixed=axis.numbers is not None)
+    if not cases:
+        return None
+    values = {value: written(value) for value in axis.values}
+    if axis.numbers and any(len(set(map(_size, case.values()))) > 1 for _, case in cases):
+        return _growth(axis, values, [case for _, case in cases])
+    costs = axis.numbers is not None and (
+        axis.key.startswith("roles.") or axis.key.rsplit(".", 1)[-1] in _COSTS
+    )
+    answer = _same_work(axis.label, values, cases, costs=costs)
+    if axis.key.partition(".")[0] in _WORKLOAD:
+        return replace(answer, short=re.sub("^take (.*)", r"\1 is the fastest", answer.short))
+    return answer
+
+
+def _size(entry: Entry[Row]) -> int | None:
+    found: int | None = entry.item.get("examples_per_step")
+    return found
+
+
+def _cases(
+    asked: SweepQuestion, rows: Sequence[Row], key: str, *, mixed: bool
+) -> list[tuple[str, Case]]:
+    """Points that are equal but for one setting, with what they share. ``mixed``: they may differ
+    in the examples of a step, too."""
+    others = [a for a in asked.axes if a.key not in (key, REPEATS)]
+    if key == _STRATEGY:  # what is an option of one of them says nothing of the others
+        others = [axis for axis in others if not axis.key.startswith("strategy.")]
+    grouped: dict[tuple[str, int | None], dict[Any, list[Row]]] = {}
+    for row in rows:
+        name = asked.strategy(row)
+        shared = [] if key == _STRATEGY or len(asked.strategies) == 1 else [name]
+        shared += [f"{a.label} {written(row[a.key])}" for a in others if row[a.key] is not None]
+        value = name if key == _STRATEGY else row[key]
+        size = None if mixed else row.get("examples_per_step")
+        grouped.setdefault((", ".join(shared), size), {}).setdefault(value, []).append(row)
+    cases = []
+    for (shared_by, _), by_value in grouped.items():
+        case = {value: _entry(same, key) for value, same in by_value.items()}
+        if len(case) > 1:
+            cases.append((shared_by, case))
+    return cases
+
+
+def _entry(rows: Sequence[Row], key: str) -> Entry[Row]:
+    """Of repeats the middle one; of a strategy's options the best."""
+    entries = contenders(rows)
+    if key == _STRATEGY and len(entries) > 1:
+        best = best_row(rows)
+        return next(e for e in entries if e.item is best)
+    return choose(entries).top
+
+
+def _growth(axis: Axis, values: dict[Any, str], cases: Sequence[Case]) -> SettingAnswer:
+    """How the throughput grows with a setting that changes the work of a step."""
+    factors, shares, enough = [], [], []
+    for case in cases:
+        there = [value for value in values if value in case]
+        first, last = there[0], there[-1]
+        factors.append(case[last].eps / case[first].eps)
+        if axis.key in SCALING and axis.number(first):
+            shares.append(factors[-1] * axis.number(first) / axis.number(last))
+        tied = [entry.item for entry in choose(list(case.values())).tied]
+        enough.append(next(value for value in there if case[value].item in tied))
+    ends = list(values)
+    most = max(enough, key=ends.index)
+    times = _range(factors, lambda factor: f"{factor:.2g}")
+    said = [f"{_range(shares, text.percent)} of linear"] if shares else []
+    if most != ends[-1]:
+        said.append(f"beyond {values[most]} no growth that the intervals tell")
+    short = f"{times} times as fast with {values[ends[-1]]} as with {values[ends[0]]}"
+    return SettingAnswer(
+        axis.label, short, "; ".join(said) or "a step processes more examples, too"
+    )
+
+
+def _same_work(
+    label: str, values: dict[Any, str], cases: Sequence[tuple[str, Case]], *, costs: bool
+) -> SettingAnswer:
+    """Which value to take, where all do the same work. ``costs``: later values are dearer."""
+    tied = []
+    for _, case in cases:
+        best = [entry.item for entry in choose(list(case.values())).tied]
+        tied.append([value for value in values if value in case and case[value].item in best])
+    there = [value for value in values if any(value in case for _, case in cases)]
+    common = [
+        value for value in there
+        if all(value in best or value not in case
+               for best, (_, case) in zip(tied, cases, strict=True))
+    ]  # fmt: skip
+    if not common:
+        return _depends(label, values, cases, tied)
+    chosen = common[0] if costs else max(common, key=lambda v: _mean(v, cases))
+    apart = {v: _gains(chosen, v, cases) for v in there if v != chosen}
+    alike = {v: gains for v, gains in apart.items() if v in common}
+    rest = {v: gains for v, gains in apart.items() if v not in common}
+    nothing = all(abs(gain) <= _NOTHING for gains in alike.values() for gain in gains)
+    why = [f"{values[v]} gives {_range(gains, _signed)}" for v, gains in (alike | rest).items()]
+    if not rest:
+        short = "no difference" if nothing else "no sure difference"
+        if costs:
+            short = f"keep {values[chosen]}: {short if nothing else 'no sure gain'}"
+        told = "" if nothing else ", within the intervals"
+        return SettingAnswer(label, short, f"{listed(why)}{told}")
+    short = f"{values[chosen]} is enough" if costs and alike else f"take {values[chosen]}"
+    return SettingAnswer(label, short, listed(why))
+
+
+def _depends(
+    label: str, values: dict[Any, str], cases: Sequence[tuple[str, Case]], tied: Sequence[list[Any]]
+) -> SettingAnswer:
+    first = [best[0] for best in tied]
+    counts = Counter(first).most_common()
+    said = []
+    for value, count in counts:
+        where = [shared for (shared, _), best in zip(cases, first, strict=True) if best == value]
+        named = f" ({'; '.join(where)})" if count <= _MOST_CASES else ""
+        said.append(f"{values[value]} in {count} of {len(cases)} cases{named}")
+    return SettingAnswer(label, "it depends", f"best, or as good as the best: {listed(said)}")
+
+
+def _mean(value: Any, cases: Sequence[tuple[str, Case]]) -> float:
+    found = [case[value].eps for _, case in cases if value in case]
+    return sum(found) / len(found)
+
+
+def _gains(chosen: Any, other: Any, cases: Sequence[tuple[str, Case]]) -> list[float]:
+    """How much faster the other is, relative, in each case that has both."""
+    both = [case for _, case in cases if chosen in case and other in case]
+    return [case[other].eps / case[chosen].eps - 1 for case in both]
+
+
+def _signed(share: float) -> str:
+    return text.percent(share, signed=True)
+
+
+def _range(figures: Sequence[float], said: Any) -> str:
+    """Of all cases: one figure where they agree."""
+    if not figures:
+        return text.NONE
+    low, high = said(min(figures)), said(max(figures))
+    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def headline(found: Sequence[SettingAnswer]) -> Iterator[str]:
+    """All of them in one sentence, without a full stop; nothing where there is none."""
+    if found:
+        yield "; ".join(f"{answer.setting}: {answer.short}" for answer in found)

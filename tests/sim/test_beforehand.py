@@ -1,0 +1,107 @@
+"""What is known of a prediction before it is simulated."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from recsim_train import calls
+from recsim_train.session.job import Job
+from recsim_train.sim.fluid import core
+from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.run import simulate
+from recsim_train.sim.why.beforehand import Beforehand, beforehand
+
+ROOT = Path(__file__).parents[2]
+QUICK = ["model=tiny", "data.path=null", "training.steps=40", "training.warmup_steps=4"]
+
+
+def job(*sets: str, profile: str = "tests/frozen-2core.yaml") -> Job:
+    file = ROOT / "experiments" / "quickstart.yaml"
+    (only,) = calls.load(file, ROOT / profile, [*QUICK, *sets]).jobs()
+    return only
+
+
+def known(*sets: str) -> Beforehand:
+    asked = job(*sets)
+    return beforehand(asked.plan, asked.profile)
+
+
+APART = ["cluster.colocate=false", "roles.trainers=3"]
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        [], ["strategy=allreduce"], ["strategy=shadowsync"], ["strategy=scalefreectr"],
+        APART, [*APART, "cluster.hosts.default.nic=100 Mbit/s"],
+        [*APART, "training.threads=16", "cluster.hosts.default.cores=16"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_the_bound_is_nearly_that_of_the_prediction(sets: list[str]) -> None:
+    asked = job(*sets)
+    found = beforehand(asked.plan, asked.profile)
+    outcome = simulate(asked.plan, asked.profile)
+    assert found.bound == pytest.approx(outcome.bound_eps, rel=0.15)
+    bounds = outcome.facts.class_bounds
+    assert bounds[next(iter(found.bounds))] < 1.2 * min(bounds.values())
+
+
+def test_nothing_is_solved_or_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def solved(*_: object) -> None:
+        raise AssertionError("a solver was asked")
+
+    for name in ("apply", "run", "cancel", "used"):
+        monkeypatch.setattr(core, name, solved)
+    assert known().bound is not None
+
+
+def test_more_steps_take_longer_up_to_where_the_estimate_may_settle() -> None:
+    short, long = known("training.steps=200"), known("training.steps=20000")
+    assert short.seconds[1] < long.seconds[1]
+    assert long.seconds[0] < long.seconds[1] / 10
+    every = known("training.steps=200", "simulation.precision=0 %")
+    assert every.seconds[0] == every.seconds[1]
+
+
+@pytest.fixture
+def fluid() -> Unshared:
+    return Unshared()
+
+
+def test_two_on_one_resource_are_as_fast_as_one(fluid: Unshared) -> None:
+    kind = fluid.kind([(fluid.resource("cores", 2.0), 0.5)])
+    fluid.start(kind, 4.0, "first")
+    fluid.start(kind, 4.0, "second")
+    assert fluid.due == 1.0
+    assert fluid.run(0.5) == []
+    assert fluid.run(inf) == ["first", "second"]
+    assert (fluid.now, fluid.used(), fluid.idle, fluid.due) == (1.0, [4.0], True, inf)
+    assert fluid.run(inf) == []
+
+
+def test_what_has_run_for_a_while_has_used_as_much(fluid: Unshared) -> None:
+    kind = fluid.kind([(fluid.resource("cores", 1.0), 1.0)], cap=0.5)
+    activity = fluid.add(kind, 1.0)
+    fluid.now = 1.5
+    assert fluid.used() == [0.75]
+    assert fluid.remove(activity) == 0.25
+    assert fluid.used() == [0.75]
+    assert fluid.due == inf
+
+
+def test_a_slow_host_is_slow(fluid: Unshared) -> None:
+    cores = fluid.resource("cores", 4.0, pace=0.5)
+    fluid.start(fluid.kind([(cores, 1.0)], paced=1.0), 1.0)
+    assert fluid.due == 2.0
+
+
+def test_resources_that_are_not_listed_count_for_none(fluid: Unshared) -> None:
+    own = fluid.resource("own", 1.0, listed=False)
+    listed = fluid.resource("all", 2.0)
+    fluid.start(fluid.kind([(own, 1.0), (listed, 1.0)]), 1.0)
+    fluid.run(inf)
+    assert fluid.used() == [1.0]

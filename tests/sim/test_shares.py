@@ -1,0 +1,145 @@
+"""Who is ahead on a link, and what that does to clients of one server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.frames import FRAME, SEGMENT, burst, room
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.engine import Engine, Steps
+from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.process import Process
+from recsim_train.sim.jitter import Jitter
+from recsim_train.sim.messages.serving import Direction
+from tests.sim.priced import priced
+
+Plans = Callable[..., Plan]
+Clusters = Callable[..., Cluster]
+MEASURED = Path(__file__).parents[2] / "benchmarks" / "results" / "link_shares.json"
+MBIT = 1e6 / 8
+
+
+@pytest.fixture
+def network(plans: Plans, clusters: Clusters) -> Callable[..., tuple[Engine, Machines]]:
+    """Trainers and one server on links of equal rates, where nothing but bytes takes time."""
+
+    def make(trainers: int, mbit: float, queue: str, **changes: Any) -> tuple[Engine, Machines]:
+        engine = Engine()
+        payload = mbit * SEGMENT / FRAME
+        cluster = priced(
+            clusters(nic=f"{payload} Mbit/s", network={"queue": queue}, jitter=0.0, **changes)
+        )
+        plan = plans("allreduce", roles={"trainers": trainers, "embedding_servers": 1})
+        return engine, Machines(plan, cluster, engine, Jitter(1))
+
+    return make
+
+
+def parted(machines: Machines) -> tuple[list[Process], Process]:
+    """Trainers, server."""
+    every = machines.processes.values()
+    (server,) = (p for p in every if p.role == "embedding_server")
+    return [p for p in every if p.role == "trainer"], server
+
+
+def duplex(engine: Engine, machines: Machines, size: int, turns: int) -> float:
+    """As `benchmarks/link_shares.py` measures it."""
+    clients, server = parted(machines)
+    times: list[list[float]] = []
+
+    def client(process: Process, ends: list[float]) -> Steps:
+        down, up = Direction(machines, server, process), Direction(machines, process, server)
+        for _ in range(turns):
+            yield down.move(size, 0, 1).arrived
+            sent = up.move(size, 0, 1).arrived
+            ends.append(engine.now)
+            yield sent
+
+    for process in clients:
+        times.append([])
+        engine.process(client(process, times[-1]))
+    engine.run()
+    begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
+    moved = 2 * size * sum(begun < at <= done for own in times for at in own)
+    return moved / (done - begun) / (server.send.capacity + server.receive.capacity)
+
+
+def test_clients_of_a_server_part_as_measured(network: Any) -> None:
+    """No strategy, and nothing of a grid of runs: a program that sends and receives in turn."""
+    rows = [row for row in json.loads(MEASURED.read_text()) if row["pattern"] == "in turn"]
+    assert len(rows) >= 20
+    off: dict[str, list[float]] = {"fifo": [], "fair": []}
+    for row in rows:
+        machines = network(row["flows"], row["mbit"], row["queue"])
+        found = duplex(*machines, row["kib"] << 10, row["turns"])
+        off[row["queue"]].append(found - row["duplex"])
+    for errors in off.values():
+        assert fmean(map(abs, errors)) < 0.08
+    # in step it would be a half
+    assert fmean(row["duplex"] for row in rows) > 0.75
+
+
+def test_with_equal_shares_they_stay_in_step(network: Any, equal_shares: None) -> None:
+    assert duplex(*network(4, 100.0, "fifo"), 1 << 18, 20) == pytest.approx(0.5, rel=0.03)
+
+
+@pytest.mark.parametrize("mbit", [20.0, 1000.0])
+def test_who_comes_second_is_behind_by_a_burst(network: Any, mbit: float) -> None:
+    engine, machines = network(2, mbit, "fair")
+    clients, server = parted(machines)
+    ends: list[float] = []
+    size, rate = 100_000, server.send.capacity
+    for process in clients:
+        started = machines.transfer(server, process, size)
+        started.done.callbacks.append(lambda _: ends.append(engine.now))
+        assert started.alone == pytest.approx(size / rate)
+    engine.run()
+    behind = burst(rate) / rate
+    # both share the link until the first is done; it is full until the second is
+    assert ends == pytest.approx([2 * size / rate - behind, 2 * size / rate], rel=1e-9)
+
+
+def test_whatever_the_shares_a_link_is_full(network: Any) -> None:
+    """Lossy and late messages change who is first, not how much moves."""
+    engine, machines = network(6, 40.0, "fifo")
+    clients, server = parted(machines)
+    size = 400_000
+    assert size > room(server.receive.capacity, 5e-3)
+    ends: list[float] = []
+    for process in clients:
+        done = machines.transfer(process, server, size).done
+        done.callbacks.append(lambda _: ends.append(engine.now))
+    engine.run()
+    assert ends[-1] == pytest.approx(6 * size / server.receive.capacity, rel=1e-9)
+    assert ends[0] < 0.95 * ends[-1]
+
+
+def test_messages_of_a_connection_follow_each_other(network: Any) -> None:
+    engine, machines = network(1, 100.0, "fifo")
+    (client,), server = parted(machines)
+    talk = Direction(machines, client, server)
+    ends: list[float] = []
+    sizes = [300_000, 100, 200_000]
+    for size in sizes:
+        talk.move(size, 0, 1).arrived.callbacks.append(lambda _: ends.append(engine.now))
+    engine.run()
+    rate = client.send.capacity
+    so_far = [sum(sizes[: n + 1]) / rate for n in range(3)]
+    assert ends == pytest.approx(so_far, rel=0.02)
+    assert ends == sorted(ends)
+
+
+def test_one_host_knows_no_links(plans: Plans, clusters: Clusters) -> None:
+    engine = Engine()
+    cluster = clusters(colocate=True, cores=2)
+    machines = Machines(plans("allreduce", roles={"trainers": 2}), cluster, engine, Jitter(1))
+    one, two, *_ = machines.processes.values()
+    for _ in range(3):
+        assert machines.begin(one, two, 1e7) == (0.0, 1.0)
