@@ -21,7 +21,7 @@ def before(plan: Plan, known: Beforehand) -> str:
     if known.bound is None:
         return takes
     binds = class_words(next(iter(known.bounds)))
-    return f"{takes}; nothing can beat about {text.rate(known.bound)} examples/s ({binds})"
+    return f"{takes}; at a glance at most about {text.rate(known.bound)} examples/s ({binds})"
 
 
 def verdicts(known: Beforehand) -> Iterator[str]:

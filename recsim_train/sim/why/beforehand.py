@@ -46,7 +46,7 @@ class Beforehand:
 
     @property
     def bound(self) -> float | None:
-        """About how many examples per second nothing can beat; None: not known."""
+        """Examples per second at most, estimated from a few steps, in places too low; None: not known."""
         return next(iter(self.bounds.values()), None)
 
     def document(self) -> dict[str, object]:
