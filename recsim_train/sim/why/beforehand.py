@@ -46,7 +46,7 @@ class Beforehand:
 
     @property
     def bound(self) -> float | None:
-        """Examples per second at most, estimated from a few steps, in places too low; None: not known."""
+        """Examples per second at most, as a few steps show it, at times too low; None: unknown."""
         return next(iter(self.bounds.values()), None)
 
     def document(self) -> dict[str, object]:
