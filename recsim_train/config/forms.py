@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from recsim_train.config.choices import check_choice, unknown
-from recsim_train.config.experiment import Model, Table
+from recsim_train.config.experiment import Model
 from recsim_train.config.options import Schemas
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import KeyPath, Mistakes, shown
+from recsim_train.config.tables import rows_of, write_out_tables
 from recsim_train.config.validate import check
 
 MODEL_KEYS = ("preset", "max_rows")
 """Keys of ``model`` beyond the model's own fields."""
-MOST_TABLES = 100_000
 _EXPECTED_MODEL = "expected a preset's name or a mapping"
 _EXPECTED_STRATEGY = "a strategy's name, a mapping with 'kind' and options, or a list"
 
@@ -21,8 +21,8 @@ _EXPECTED_STRATEGY = "a strategy's name, a mapping with 'kind' and options, or a
 def write_out_model(raw: object, mistakes: Mistakes) -> dict[str, Any] | None:
     """The model's fields, or None if there is nothing to check further.
 
-    A name; a mapping with ``preset`` and overrides; or all fields. ``tables`` may be a list of row
-    counts, of mappings, or ``{count, rows, ids, variable}``; ``max_rows`` caps every table.
+    A name; a mapping with ``preset`` and overrides; or all fields. ``tables`` may be written in the
+    forms of `recsim_train.config.tables`; ``max_rows`` caps every table.
     """
     path: KeyPath = ("model",)
     if raw is None:
@@ -57,37 +57,15 @@ def write_out_model(raw: object, mistakes: Mistakes) -> dict[str, Any] | None:
             # The interaction needs both widths equal: one override is meant for both.
             fields["bottom_mlp"] = [*fields["bottom_mlp"][:-1], dim]
     if "tables" in own:
-        fields["tables"] = _tables(own["tables"], mistakes)
+        dim = fields.get("embedding_dim")
+        fields["tables"] = write_out_tables(own["tables"], dim, mistakes)
     if raw.get("max_rows") is not None:
         fields["tables"] = _capped(fields.get("tables"), raw["max_rows"], mistakes)
     return fields
 
 
-def _tables(raw: object, mistakes: Mistakes) -> object:
-    path: KeyPath = ("model", "tables")
-    if isinstance(raw, list):
-        return [{"rows": item} if _is_integer(item) else item for item in raw]
-    if not isinstance(raw, dict):
-        example = "a list of row counts or of mappings, or {count: 26, rows: 100000}"
-        mistakes.add(path, f"expected {example}, got {shown(raw)}")
-        return [{"rows": 1}]
-    count: Any = raw.get("count")
-    if not _is_integer(count) or not 1 <= count <= MOST_TABLES:
-        where: KeyPath = (*path, "count") if "count" in raw else path
-        expected = f"an integer of at least 1 and at most {MOST_TABLES}"
-        got = f", got {shown(count)}" if "count" in raw else "; 'count' is missing"
-        mistakes.add(where, f"expected {expected}{got}")
-        count = 1
-    table = {key: value for key, value in raw.items() if key != "count"}
-    # Checked once here: as items of the list, one mistake would be reported `count` times.
-    return [
-        table
-        if check(Table, table, mistakes, prefix=path, extra_keys={(): ("count",)})
-        else {"rows": 1}
-    ] * count
-
-
 def _capped(tables: object, most: object, mistakes: Mistakes) -> object:
+    most = rows_of(most)
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         mistakes.add(("model", "max_rows"), f"expected an integer of at least 1, got {shown(most)}")
         return tables

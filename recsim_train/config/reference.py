@@ -62,8 +62,9 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
 
 _DEFAULT_BY_PRESET = "the preset's"
 _TABLES = (
-    "The embedding tables, in the order of the data's categorical columns: row counts, mappings "
-    "{rows, ids, variable}, or {count, rows, ids, variable} for tables that are all alike."
+    "The embedding tables, in the order of the data's categorical columns: a list of row counts "
+    "(`50M` is 50 million) or mappings {rows, ids, variable}, with `count` for tables that are "
+    "all alike; one such mapping; or the path of a CSV file, relative to the current directory."
 )
 
 

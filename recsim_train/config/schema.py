@@ -8,11 +8,12 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.forms import MODEL_KEYS, MOST_TABLES
+from recsim_train.config.forms import MODEL_KEYS
 from recsim_train.config.options import OptionSchema, Schemas
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.profiles import EXTENDS
 from recsim_train.config.sweep import Sweep
+from recsim_train.config.tables import LARGE, MOST_TABLES, TORCHREC
 from recsim_train.config.topology import ROLE_NAMES
 from recsim_train.config.units import DURATION, SHARE
 
@@ -129,21 +130,33 @@ def _model(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tables(table: dict[str, Any]) -> dict[str, Any]:
-    """Row counts, mappings, or tables that are all alike."""
-    rows = table["properties"]["rows"]
-    count = {
-        "type": "integer",
-        "minimum": 1,
-        "maximum": MOST_TABLES,
-        "description": "Number of tables that are all alike.",
+    """Row counts, mappings, mappings that stand for several tables, or a CSV file's path."""
+    whole = table["properties"]["rows"]
+    rows = {
+        "description": whole.pop("description"),
+        "anyOf": [dict(whole), {"type": "string", "pattern": LARGE}],
     }
-    alike = copy.deepcopy(table)
-    alike["properties"] = {"count": count, **alike["properties"]}
-    alike["required"] = ["count", *table["required"]]
+    known: dict[str, Any] = {
+        "count": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MOST_TABLES,
+            "description": "Number of tables that are all alike.",
+        },
+        "name": {"description": "Name of the table, which nothing uses."},
+        "dim": {"type": "integer", "description": "Width, if it is to be checked: the model's."},
+    }
+    own = {**known, **table["properties"], "rows": rows}
+    ours = {**own, **{theirs: own[name] for theirs, name in TORCHREC.items()}}
+    either = [{"required": [name]} for name in ours if TORCHREC.get(name, name) == "rows"]
+    entry = {**table, "properties": ours, "anyOf": either}
+    entry.pop("required")
+    alike = {**entry, "required": ["count"]}
     return {
         "anyOf": [
-            {"type": "array", "minItems": 1, "items": {"anyOf": [rows, {"$ref": _REF + "Table"}]}},
+            {"type": "array", "minItems": 1, "items": {"anyOf": [rows, entry]}},
             alike,
+            {"type": "string", "pattern": r"\.csv$", "description": "Path of a CSV file."},
         ]
     }
 

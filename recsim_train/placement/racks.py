@@ -38,6 +38,14 @@ def racks_of(instances: Sequence[Instance], cluster: Cluster) -> dict[Instance, 
     return found
 
 
+def hosts_left(instances: Sequence[Instance], cluster: Cluster) -> int | None:
+    """How many hosts of racks nothing runs on; None: there may be as many as one wants."""
+    topology = cluster.topology
+    if cluster.colocate or topology is None or topology.hosts_per_rack is None:
+        return None
+    return topology.hosts_per_rack * topology.racks - len(instances)
+
+
 def uplink_rate(topology: RackTopology, cluster: Cluster, hosts: Sequence[Host]) -> float:
     """Bytes per second of the uplink of a rack with these hosts, each way."""
     if topology.uplink is not None:

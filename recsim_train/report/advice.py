@@ -16,6 +16,10 @@ _MORE = {
 }
 """Of what was asked: inputs of which more can be had."""
 _OTHERWISE = (
+    (
+        "interpreter lock of .*server|server.*interpreter lock",
+        "more servers: each is one process, whose threads take turns",
+    ),
     ("interpreter lock", "more processes with fewer threads each relieve it"),
     ("cores of", "more or faster cores, or fewer processes on them"),
     ("parsing thread|readers", "more readers, or examples that are cheaper to read"),
@@ -65,14 +69,27 @@ def _do(summary: Summary, what: str) -> str:
     if gains:
         said = [f"{_MORE[n].format(step=step)}: {text.percent(c, signed=True)}" for c, n in gains]
         return _capital("; ".join(said[:2]))
-    lacking = [
-        f"{entry.needed} {role.replace('_', ' ')}s instead of {entry.present}"
+    if lacking := servers_lacking(summary):
+        return f"{lacking} would not bind"
+    return relief(what) or "Nothing that was asked changes it"
+
+
+def servers_lacking(summary: Summary) -> str:
+    """How many servers it would take; empty: those that there are do not bind."""
+    lacking = {
+        role: entry
         for role, entry in (summary.facts.servers_needed or {}).items()
         if entry.needed > entry.present
+    }
+    said = [
+        f"{entry.needed} {role.replace('_', ' ')}s instead of {entry.present}"
+        for role, entry in lacking.items()
     ]
-    if lacking:
-        return _capital(f"{' and '.join(lacking)} would not bind")
-    return relief(what) or "Nothing that was asked changes it"
+    more = sum(entry.needed - entry.present for entry in lacking.values())
+    left = min((e.hosts_left for e in lacking.values() if e.hosts_left is not None), default=more)
+    where = f"{left or 'no'} further host{'s' if left > 1 else ''}"
+    instead = f" (the cluster has {where}: in place of trainers)" if left < more else ""
+    return f"{' and '.join(said)}{instead}"
 
 
 def relief(what: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recsim_train.report import naming, text
+from recsim_train.report.advice import servers_lacking
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GAP,
@@ -219,16 +220,14 @@ def sentences(summary: Summary) -> list[str]:
         f"The tightest bound is {text.rate(bound)} examples/s ({what}); "
         f"the prediction reaches {text.percent(min(1.0, predicted / bound))} of it",
     ]
-    more, fewer = [], []
+    fewer = []
     for role, entry in (summary.facts.servers_needed or {}).items():
         present, needed = entry.present, entry.needed
         names = f"{needed} {role.replace('_', ' ')}{'' if needed == 1 else 's'}"
-        if needed > present:
-            more.append(f"{names} instead of {present}")
-        elif needed < present:
+        if needed < present:
             fewer.append(f"{names} instead of {present}")
-    if more:
-        said.append(f"Servers would bind no longer with {' and '.join(more)}")
+    if lacking := servers_lacking(summary):
+        said.append(f"Servers would bind no longer with {lacking}")
     if fewer:
         said.append(
             f"If the load divides evenly, {' and '.join(fewer)} would not bind either, memory aside"

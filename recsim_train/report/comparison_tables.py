@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from recsim_train.report import naming, text, what_if
+from recsim_train.report import naming, text
 from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Column, Item, Lines, TextTable, Where, stopped
 from recsim_train.report.drawing import colour
@@ -39,8 +39,7 @@ def throughputs(cs: Sequence[Comparison]) -> TextTable:
     columns = [
         Column("strategy", [c.label for c in cs], words=True),
         column("predicted examples/s", lambda c: exact(round(c.predicted_eps)), "predicted/s"),
-        column("90 % interval", whole, where=Where.PAGE),
-        column("from calibration", lambda c: what_if.calibration(c.simulated.summary)),
+        column("90 % interval", whole),
         column("measured examples/s", lambda c: exact(round(c.measured_eps)), "measured/s"),
         column("signed error", lambda c: text.percent(c.signed_error, signed=True), "error"),
         column("spread", spread),

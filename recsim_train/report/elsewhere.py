@@ -118,7 +118,7 @@ def section(pairs: Sequence[Elsewhere], unmatched: Sequence[str]) -> Chapter:
     columns = {
         "configuration": [pair.label for pair in pairs],
         "predicted examples/s": [
-            text.rated(pair.predicted_eps, of_summary(pair.simulated.summary)) for pair in pairs
+            text.predicted(pair.predicted_eps, of_summary(pair.simulated.summary)) for pair in pairs
         ],
         "measured": [text.rate(pair.line.examples_per_second) for pair in pairs],
         "spread": [

@@ -38,6 +38,48 @@ _LINES = {
     "forward_backward": "forward and backward pass",
 }
 
+_PRICES = {
+    "call": "a call of a tensor operator",
+    "interpreter": "a call out of Python",
+    "handover": "waking up for the interpreter lock",
+    "gemm_flop": "a flop of matrix products",
+    "dot_product": "a dot product of the interaction",
+    "dot_flop": "a flop of the interaction",
+    "index_element": "picking an element by its index",
+    "stream_byte": "a byte of element-wise work",
+    "gather_row": "reading an embedding row",
+    "gather_byte": "a byte of embedding rows read",
+    "scatter_row": "updating an embedding row",
+    "scatter_byte": "a byte of embedding rows updated",
+    "unique_id": "an id to de-duplicate",
+    "hashed_id": "an id to find in an update",
+    "parse_row": "parsing a row of text",
+    "skip_row": "passing over a row of text",
+    "synthesize_row": "generating an example",
+    "synthesize_id": "generating an id",
+    "feed_batch": "handing a batch to its loop",
+    "effect": "a step of a loop's own code",
+    "asking": "making requests",
+    "request": "serving a dense request",
+    "row_request": "serving an embedding request",
+    "message": "a message over TCP",
+    "wire_byte": "a byte over TCP",
+    "shared_byte": "a byte through shared memory",
+    "gloo_message": "a message over gloo",
+    "collective_message": "a message of a collective",
+    "reduced_byte": "a byte of an all-reduce",
+    "exchanged_byte": "a byte of an all-gather or all-to-all",
+    "collective_step": "a step of a collective",
+    "reduced_wait": "waiting for a byte of an all-reduce",
+    "exchanged_wait": "waiting for a byte of an all-gather or all-to-all",
+}
+"""By the name in ``costs`` of a profile."""
+
+
+def price(name: str) -> str:
+    """What a price is of: "row_request" is that of serving an embedding request."""
+    return _PRICES.get(name, name)
+
 
 def instance(name: str) -> str:
     """A process or host: "embedding_server[1]" is embedding server 1."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -53,20 +53,20 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
     columns: dict[str, list[str]] = {
         "strategy": [_title(run) for run in runs],
         "world": [run.world for run in runs],
-        "examples/s": [text.rated(d.examples_per_second, d.ci95) for d in found],
+        "examples/s": [_rate(d, d.world) for d in found],
         "examples/step": [text.exact(n) if len(set(counts)) > 1 else text.NONE for n in counts],
         "goodput": [text.rate(None if f is None else f.goodput) for f in failing],
         "predicted": [_rate(d, "simulated") for d in found],
         "measured": [_rate(d, "real") for d in found],
         "90 % interval": [_between(d) for d in found],
-        "from calibration": [what_if.calibration(d) for d in found],
         "threads": [_threads(d) for d in found],
-        "steps": [text.exact(d.steps) for d in found],
-        "time": [text.seconds(d.seconds) for d in found],
+        "steps": [_steps(run) for run in runs],
+        "counted time": [text.seconds(d.seconds) for d in found],
         "payload/step": [_payload(d) for d in found],
         "sync gap": [text.sync_gap(d.synchronisation) for d in found],
         "staleness": [text.staleness(d.synchronisation) for d in found],
         "compression": [compression.cell(d) for d in found],
+        "memory": [_memory(run) for run in runs],
         "what binds": [binds.what if (binds := advice(d)) else text.NONE for d in found],
         "bound by": [naming.phrase(d.bottleneck or text.NONE) for d in found],
         "train loss": [_training(d) for d in found],
@@ -91,7 +91,7 @@ _WHERE = {
     "examples/s": Where.SHORT,
     "predicted": Where.PAGE,
     "measured": Where.PAGE,
-    "90 % interval": Where.PAGE,
+    "memory": Where.SHORT,
     "what binds": Where.PAGE,
     "bound by": Where.SHORT,
 }
@@ -141,6 +141,40 @@ def _threads(summary: Summary) -> str:
     if summary.operation_threads > 1:
         return f"{summary.operation_threads} within operations"
     return f"{summary.threads} workers" if summary.threads > 1 else text.NONE
+
+
+def _steps(run: RunRecord) -> str:
+    """Of a prediction that was sure earlier: how many of those that were asked for."""
+    done, asked = run.summary.steps, run.manifest["configuration"]["training"]["steps"]
+    return text.exact(done) if done >= asked else f"{text.exact(done)} of {text.exact(asked)}"
+
+
+def _memory(run: RunRecord) -> str:
+    used = fullest(run)
+    return text.NONE if used is None else f"{text.size(used.filled)} of {text.size(used.there)}"
+
+
+class Fullest(NamedTuple):
+    """The host whose memory is the fullest."""
+
+    where: str
+    filled: float
+    """Bytes."""
+    there: float
+    """Bytes."""
+
+
+def fullest(run: RunRecord) -> Fullest | None:
+    """Of a prediction; None: not known."""
+    uses = {name: use for name, use in run.summary.facts.memory.items() if use.available}
+    if not uses:
+        return None
+    if (run.manifest.get("cluster") or {}).get("colocate"):
+        there = next(iter(uses.values())).available
+        return Fullest("all on one machine", sum(use.bytes for use in uses.values()), there)
+    name = max(uses, key=lambda n: uses[n].bytes / uses[n].available)
+    where = f"host of {naming.instance(name)}, the fullest"
+    return Fullest(where, uses[name].bytes, uses[name].available)
 
 
 def _payload(summary: Summary) -> str:

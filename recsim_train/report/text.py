@@ -93,7 +93,7 @@ def half(value: float | None, interval: Sequence[float | None] | None) -> str:
 
 
 def rated(eps: float | None, interval: Sequence[float | None] | None) -> str:
-    """Examples per second with their interval: "21.3k ± 1.5 %"."""
+    """Measured examples per second with their interval: "21.3k ± 1.5 %"."""
     around = half(eps, interval)
     return rate(eps) if around == NONE else f"{rate(eps)} {around}"
 
@@ -101,6 +101,11 @@ def rated(eps: float | None, interval: Sequence[float | None] | None) -> str:
 def between(interval: Sequence[float]) -> str:
     """The ends of an interval of rates: "30.7k to 39.3k"."""
     return f"{rate(interval[0])} to {rate(interval[1])}"
+
+
+def predicted(eps: float | None, interval: Sequence[float] | None) -> str:
+    """Examples per second with the ends of their 90 % interval: "35.0k (30.7k to 39.3k)"."""
+    return rate(eps) if interval is None else f"{rate(eps)} ({between(interval)})"
 
 
 def number(value: float | None, places: int = 3) -> str:

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recsim_train.report import naming, text
+from recsim_train.report import text
 from recsim_train.report.advice import advice
 from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Tile
 from recsim_train.report.findings import Findings
+from recsim_train.report.runs import fullest
 from recsim_train.report.winner import choose, entry_of_run
-from recsim_train.results.figures import Summary
 from recsim_train.results.interval import Interval, of_summary
 from recsim_train.results.rundir import RunRecord
 
@@ -138,23 +138,9 @@ def of_measurement(record: RunRecord) -> list[Tile]:
 
 
 def _memory(record: RunRecord) -> Tile | None:
-    """Of the fullest host."""
-    used = fullest(record.summary, bool((record.manifest.get("cluster") or {}).get("colocate")))
-    if used is None:
+    if (used := fullest(record)) is None:
         return None
-    where, filled, there = used
-    share = text.percent(filled / there)
-    return Tile("memory", Cell(text.size(filled)), f"{share} of {text.size(there)}; {where}")
-
-
-def fullest(summary: Summary, colocate: bool) -> tuple[str, float, float] | None:
-    """(which host, bytes, bytes that it has); None: not known."""
-    uses = {name: use for name, use in summary.facts.memory.items() if use.available}
-    if not uses:
-        return None
-    if colocate:
-        there = next(iter(uses.values())).available
-        return "all on one machine", sum(use.bytes for use in uses.values()), there
-    name = max(uses, key=lambda n: uses[n].bytes / uses[n].available)
-    where = f"host of {naming.instance(name)}, the fullest"
-    return where, uses[name].bytes, uses[name].available
+    share = text.percent(used.filled / used.there)
+    return Tile(
+        "memory", Cell(text.size(used.filled)), f"{share} of {text.size(used.there)}; {used.where}"
+    )

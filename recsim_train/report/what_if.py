@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import hypot, inf
+from math import inf
 
-from recsim_train.report import text
+from recsim_train.report import naming, text
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GRID,
@@ -23,7 +23,7 @@ from recsim_train.report.drawing import (
     tip,
 )
 from recsim_train.results.figures import Summary
-from recsim_train.results.statistics import holm, t_quantile
+from recsim_train.results.statistics import Z95, Z975, holm, t_quantile
 
 CHANCE = 0.05
 """With which probability at most one change or more of all that are asked is shown where there is
@@ -39,7 +39,7 @@ _WORDS = {
     "nic": "network rate",
     "uplink": "rate of the racks' uplinks",
     "latency": "latency",
-    "operations": "seconds of the measured operations",
+    "operations": "seconds of measured operations and of what is scaled by them",
     "threads.wake": "seconds that waking an operator's threads takes",
     **{
         f"threads.{group}": f"serial share of {work}"
@@ -54,6 +54,7 @@ _WORDS = {
 
 
 CAUSES = {
+    "simulation": "where the simulation ended",
     "prices": "the prices' own errors",
     "operations": "errors and spread of the measured operations",
     "fits": "residuals of the fitted prices",
@@ -62,7 +63,7 @@ CAUSES = {
     "by the share of the CPU time that is around operations",
     "queue": "how packets wait for a link, which the profile does not say (network.queue)",
 }
-"""What the interval from calibration is made of (`recsim_train.sim.why.unsure`), in words."""
+"""What an interval is made of (`recsim_train.sim.why.unsure`), in words."""
 
 
 _UNSEEN = 0.0005
@@ -74,11 +75,11 @@ _NOTHING_MISSED = (
 
 
 def name_of(resource: str) -> str:
-    """A resource in words: "costs.gemm_flop" is the price of a gemm flop."""
+    """A resource in words: "costs.gemm_flop" is the price of a flop of matrix products."""
     if resource in SERVERS:
         return SERVERS[resource]
     group, _, price = resource.partition(".")
-    return f"price of {price}" if group == "costs" else _WORDS.get(resource, resource)
+    return f"price of {naming.price(price)}" if group == "costs" else _WORDS.get(resource, resource)
 
 
 def telling(summary: Summary) -> list[tuple[str, float, float]]:
@@ -122,30 +123,35 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
         said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
     said += [f"With {' or '.join(servers)}"] if servers else []
     said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in asked.skipped.items()]
-    return said + made_of(summary.facts.calibration_errors)
+    return said + made_of(summary.facts.calibration_errors, _ended(summary))
 
 
-def made_of(errors: Mapping[str, float]) -> list[str]:
-    """What the interval from calibration is made of; nothing where that is not known."""
+def _ended(summary: Summary) -> float | None:
+    """Relative standard error that a prediction has because it ended."""
+    if not summary.ci95 or not summary.examples_per_second:
+        return None
+    return (summary.ci95[1] - summary.ci95[0]) / (2 * Z975 * summary.examples_per_second)
+
+
+def made_of(errors: Mapping[str, float], simulation: float | None = None) -> list[str]:
+    """What the 90 % interval is made of; nothing where calibration's part of it is not known.
+
+    ``errors``: standard errors by cause, shares of the throughput; ``simulation``: of the
+    simulation's length.
+    """
     if not errors:
         return []
-    whole = text.percent(hypot(*errors.values()))
     nothing = errors.get("model", 1.0) < _UNSEEN
+    known = dict(errors) if simulation is None else {"simulation": simulation, **errors}
     parts = [
-        f"{CAUSES.get(cause, cause)} {text.percent(error)}"
-        for cause, error in errors.items()
+        f"{CAUSES.get(cause, cause)} ± {text.percent(Z95 * error)}"
+        for cause, error in known.items()
         if not (nothing and cause == "model")
     ]
-    said = f"Calibration leaves a standard error of {whole}"
     return [
-        f"{said}, in quadrature of {'; '.join(parts)}" if parts else said,
+        *([f"The 90 % interval is made of, in quadrature: {'; '.join(parts)}"] if parts else ()),
         *([_NOTHING_MISSED] if nothing else ()),
     ]
-
-
-def calibration(summary: Summary) -> str:
-    """The relative half width of the interval that calibration's own errors make."""
-    return text.half(summary.examples_per_second, summary.facts.calibration_ci95)
 
 
 @for_any_window

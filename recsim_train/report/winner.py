@@ -134,10 +134,10 @@ def sentence(choice: Choice[T], among: str, named: Callable[[Sequence[T]], str])
 
 
 def rated(entry: Entry[T]) -> str:
-    """The throughput with its interval: "473k examples/s ± 5.0 %"."""
+    """The throughput with its interval: "473k examples/s (450k to 496k)"."""
     if entry.interval == UNKNOWN:
         return f"{text.rate(entry.eps)} examples/s"
-    return f"{text.rate(entry.eps)} examples/s {text.half(entry.eps, entry.interval)}"
+    return f"{text.rate(entry.eps)} examples/s ({text.between(entry.interval)})"
 
 
 def entry_of_run(record: RunRecord) -> Entry[RunRecord]:

@@ -14,12 +14,12 @@ from math import hypot
 from typing import Any
 
 from recsim_train.results.figures import Summary
-from recsim_train.results.statistics import Z975
+from recsim_train.results.statistics import Z95, Z975
 
 Interval = tuple[float, float]
 Ends = Sequence[float | None] | None
 """Of an interval; None, or with None in it: not known."""
-_NARROWER = 1.645 / Z975
+_NARROWER = Z95 / Z975
 """From a 95 % interval to a 90 % one, both of a normal distribution."""
 
 

@@ -26,6 +26,7 @@ from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
 from recsim_train.results.figures import Summary, document_of, summary_of
 from recsim_train.results.folder import clean, newest_first, numbered, read_json, slug
+from recsim_train.results.interval import of_summary
 from recsim_train.results.summary import data_dependent, summarise
 from recsim_train.signals import held, note_finished
 from recsim_train.trace.facts import Facts
@@ -339,7 +340,11 @@ def find_complete(
 
 
 def run_document(record: RunRecord) -> dict[str, Any]:
-    """One entry of ``{"runs": [...]}``: what ``simulate --json`` and ``run --json`` print."""
+    """One entry of ``{"runs": [...]}``: what ``simulate --json`` and ``run --json`` print.
+
+    ``interval90``: of a prediction, as `recsim_train.results.interval`; ``ci95`` is its part of the
+    simulation alone, ``calibration_ci95`` in ``facts`` that of the prices.
+    """
     leading = {
         "run_id": record.run_id,
         "run_dir": os.fspath(record.path),
@@ -352,5 +357,8 @@ def run_document(record: RunRecord) -> dict[str, Any]:
         "status": record.status,
         "message": record.manifest.get("message") or None,
     }
-    document: dict[str, Any] = clean({**leading, **document_of(record.summary), **leading})
+    figures = document_of(record.summary)
+    if record.world == "simulated":
+        figures["interval90"] = of_summary(record.summary)
+    document: dict[str, Any] = clean({**leading, **figures, **leading})
     return document

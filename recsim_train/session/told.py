@@ -8,7 +8,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.report import text
 from recsim_train.report.runs import title
 from recsim_train.sim.why.beforehand import Beforehand, class_words
-from recsim_train.trace.progress import between
+from recsim_train.trace.progress import about, between
 from recsim_train.trace.record import Outcome
 
 _SHOWN = 3
@@ -31,12 +31,12 @@ def verdicts(known: Beforehand) -> Iterator[str]:
         (eps, what), *further = bounds[:_SHOWN]
         then = ", ".join(f"{more} ({other})" for more, other in further)
         yield f"binds: {what}, at about {eps} examples/s" + (f"; then {then}" if then else "")
-    yield f"simulating it takes {_duration(known)}, and more to ask what would change it"
+    yield f"simulating it takes {_duration(known)}"
 
 
 def _duration(known: Beforehand) -> str:
-    drawn = " beside what drawing ids takes" if known.draws else ""
-    return between(*known.seconds) + drawn
+    asking = f", asking what would change it {about(known.asking)} more" if known.asking else ""
+    return between(*known.seconds) + asking
 
 
 def headline(plan: Plan, outcome: Outcome) -> str:
@@ -44,12 +44,12 @@ def headline(plan: Plan, outcome: Outcome) -> str:
     speed = outcome.speed
     if speed is None or speed.examples_per_second is None:
         return f"predicted {_name(plan)}: too short for a throughput"
-    found = text.rated(speed.examples_per_second, speed.ci95)
+    found = text.rate(speed.examples_per_second)
     said = f"predicted {_name(plan)}: {found} examples/s, bound by {outcome.bottleneck}"
     if outcome.bound_eps:
         said += f"; nothing can beat {text.rate(outcome.bound_eps)}"
     asked = bool(plan.experiment.simulation.what_if_steps)
-    return said + (". What calibration adds to ± follows" if asked else "")
+    return said + (". Its interval follows" if asked else "")
 
 
 def _name(plan: Plan) -> str:

@@ -27,6 +27,8 @@ from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
 
 _WORTH_IT = 16
 """Up to so many equal trainers are simulated one by one: it takes no time."""
+_WHAT_IF_TRAINERS = 16
+"""How many of folded trainers are simulated in short runs, where the experiment does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,14 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
     if blocks <= wanted:
         return every
     return Folding(trainers, hosts * _some(blocks, wanted), exact=False)
+
+
+def of_short_runs(plan: Plan, cluster: Cluster, folding: Folding) -> Folding:
+    """How the short runs that ask "what if" are folded, of a prediction that is folded so."""
+    most = plan.experiment.simulation.what_if_trainers
+    if folding.simulated < folding.trainers and not folding.exact:
+        most = most or _WHAT_IF_TRAINERS
+    return folding_of(plan, cluster, most=most) if most else folding
 
 
 def _some(blocks: int, most: int) -> int:

@@ -14,7 +14,7 @@ from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import cores_beyond
-from recsim_train.sim.folding import Folding, folding_of
+from recsim_train.sim.folding import Folding, folding_of, of_short_runs
 from recsim_train.sim.host.memory_check import check_memory, nearly_full
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import elasticities
@@ -30,9 +30,6 @@ from recsim_train.workload.signature import VARYING, signature
 
 _COARSE = 0.1
 """A folded prediction that half as many trainers change by more than this needs more of them."""
-_WHAT_IF_TRAINERS = 16
-"""How many of folded trainers are simulated in the short runs that ask "what if", where the
-experiment does not say."""
 
 
 def simulate(
@@ -63,10 +60,6 @@ def simulate(
         if folding.simulated < folding.trainers:
             _say_folding(simulated, outcome)
         simulated.add_bounds(outcome)
-        other = out_of_step(simulated, outcome)
-    if other is not None:
-        outcome.warn([other.sentence])
-        outcome.facts.met_otherwise = other.rate
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.warn(nearly_full(memory, cluster.colocate))
@@ -75,12 +68,13 @@ def simulate(
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
     if first is not None:
         first(outcome)
+    with collection_paused():
+        other = out_of_step(simulated, outcome, progress)
+    if other is not None:
+        outcome.warn([other.sentence])
+        outcome.facts.met_otherwise = other.rate
     if wanted and predicted is not None:
-        most = plan.experiment.simulation.what_if_trainers
-        if folding.simulated < folding.trainers and not folding.exact:
-            most = most or _WHAT_IF_TRAINERS
-        if most:
-            folding = folding_of(plan, cluster, most=most)
+        folding = of_short_runs(plan, cluster, folding)
         if simulated.period <= 2 * wanted:  # whole periods
             wanted = ceil(wanted / simulated.period) * simulated.period
         if not plan.topology.steady:

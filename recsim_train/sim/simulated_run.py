@@ -89,7 +89,7 @@ class SimulatedRun:
             if completed == total or runtime.machines.changing:
                 return
             counted = completed - warmup
-            if steps is None and steady.reached(counted, self._within):
+            if steps is None and steady.reached(counted, self.within):
                 runtime.stop()
             if counted == steps:
                 runtime.stop()
@@ -126,11 +126,12 @@ class SimulatedRun:
         else:
             outcome.facts.stopped = "estimate settled"
             self._window = self._while_all_go_on(done)
-            outcome.speed = self._within(done)
+            self.period = runtime.records.period(warmup, warmup + done)
+            outcome.speed = self.within(done)
         say_surroundings(outcome, runtime, done, aborted)
         return outcome
 
-    def _within(self, steps: int) -> Throughput:
+    def within(self, steps: int) -> Throughput:
         """The estimate of a run that ends after ``steps`` counted iterations of each loop.
 
         Loops that share nothing but servers drift apart: over all that they have done, from the
@@ -154,8 +155,8 @@ class SimulatedRun:
         last = warmup + steps
         while last > warmup + 1 and closings[last][0] > known:
             last -= 1
-        self.period = self.runtime.records.period(warmup, warmup + steps)
-        last -= (last - warmup) % self.period if last - warmup >= self.period else 0
+        period = self.runtime.records.period(warmup, warmup + steps)
+        last -= (last - warmup) % period if last - warmup >= period else 0
         first = closings[warmup] if warmup else self.runtime.snapshots()[0]
         return first, closings[last]
 
@@ -209,7 +210,7 @@ class SimulatedRun:
         facts.nic_bytes = nic_bytes(runtime, self._all)
         facts.ledger = Ledger.of(end - start, spent, self.booked)
         facts.class_bounds = usage.by_class(facts.bounds)
-        facts.servers_needed = usage.servers_needed(self.plan, facts.bounds)
+        facts.servers_needed = usage.servers_needed(self.plan, self.cluster, facts.bounds)
         facts.over_time = usage.over_time(runtime.engine.fluid.resources, runtime.snapshots())
 
 

@@ -37,18 +37,14 @@ HEADS = (
     "strategy",
     "settings",
     "examples/step",
-    "examples/s",
     "predicted",
     "90 % interval",
-    "from calibration",
     "bound",
     "payload/step",
     "memory",
     "bound by",
 )
 _WORDS = ("strategy", "settings", "bound by")
-_WHERE = {"examples/s": Where.SHORT, "predicted": Where.PAGE, "90 % interval": Where.PAGE}
-"""Of columns that not all show: on a terminal there is room for one throughput."""
 
 
 def swept(
@@ -66,9 +62,7 @@ def swept(
 
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
-        made = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
-        columns = [replace(c, where=_WHERE.get(c.name, Where.ALL)) for c in made.columns]
-        return replace(made, columns=columns)
+        return doc.TextTable.of(HEADS, rows, _WORDS, where=where)
 
     def figure(name: str) -> list[doc.Picture]:
         return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
@@ -192,10 +186,8 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
         name,
         findings.settings(row) or text.NONE,
         text.exact(row.get("examples_per_step")),
-        text.rated(row["examples_per_second"], (row["eps_low"], row["eps_high"])),
         text.rate(row["examples_per_second"]),
         text.between(whole) if (whole := of_row(row)) else text.NONE,
-        text.half(row["examples_per_second"], (row["calibration_low"], row["calibration_high"])),
         text.rate(row["bound_eps"]),
         text.size(row["bytes_per_step"]),
         text.percent(row["memory_share"]),

@@ -172,6 +172,8 @@ class ServersNeeded:
     """Examples per second that the busiest of them allows."""
     others_allow: float
     """Examples per second that everything else allows."""
+    hosts_left: int | None = None
+    """How many hosts the cluster has beyond those in use; None: as many as one wants."""
 
 
 @dataclass(frozen=True, slots=True)

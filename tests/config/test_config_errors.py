@@ -233,7 +233,7 @@ BAD = {
     ),
     "tables that are text": (
         MODEL + "{preset: tiny, tables: big}\n",
-        "model.tables: expected a list of row counts or of mappings, or {count: 26, rows: 100000}",
+        "model.tables: expected a list of row counts or of mappings, {count: 26, rows: 100000}",
     ),
     "no count": (
         MODEL + "{preset: tiny, tables: {rows: 5}}\n",

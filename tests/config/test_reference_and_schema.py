@@ -89,6 +89,8 @@ FORMS = {
     "top_mlp: [1], tables: [3, {rows: 4, ids: 2, variable: true}]}\n",
     "equal tables": "name: x\nstrategy: flat_ps\nmodel: {preset: tiny, "
     "tables: {count: 3, rows: 7, ids: 2}}\n",
+    "tables in short": "name: x\nstrategy: flat_ps\nmodel: {preset: tiny, tables: [50M, "
+    "{count: 3, rows: 1.5k}, {name: t, num_embeddings: 7, embedding_dim: 8}]}\n",
     "quantities": HEAD + "execution: {timeout: 1.5 min}\nsimulation: {precision: 1 %}\n",
     "empty sections": HEAD + "roles:\ndata:\n",
     "grid alone": HEAD + "sweep: {roles.trainers: [1, 2], model.top_mlp: [[1], [4, 1]]}\n",
@@ -108,6 +110,9 @@ WRONG = {
     "no strategy": "name: x\nmodel: tiny\n",
     "empty list": "name: x\nmodel: tiny\nstrategy: []\n",
     "explicit model without widths": "name: x\nstrategy: flat_ps\nmodel: {embedding_dim: 4}\n",
+    "tables without rows": "name: x\nstrategy: flat_ps\nmodel: {preset: tiny, "
+    "tables: [{ids: 3}]}\n",
+    "tables of a strange unit": "name: x\nstrategy: flat_ps\nmodel: {preset: tiny, tables: [5T]}\n",
     "tables without count": "name: x\nstrategy: flat_ps\nmodel: {preset: tiny, tables: {}}\n",
     "option out of range": "name: x\nmodel: tiny\nstrategy: {kind: flat_ps, every: 0}\n",
 }

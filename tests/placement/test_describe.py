@@ -52,7 +52,8 @@ def test_twenty_hosts_are_some_twenty_lines_with_the_verdicts_first(folder: Path
     assert lines[0] == "wide: flat_ps"
     assert lines[1].startswith("  memory: fits: ")
     assert re.match(r"  binds: [a-z]+ ?[a-z]*: .*, at about \S+ examples/s; then ", lines[2])
-    assert re.match(r"  simulating it takes (about|less) .* beside what drawing ids", lines[3])
+    takes = r"  simulating it takes (about|less) .*, asking what would change it .* more$"
+    assert re.match(takes, lines[3])
     place = lines.index("  ranks 0..11  trainer[0..11]")
     assert lines[place + 1] == "      loops worker[0..15], each fed by itself"
 
@@ -69,6 +70,7 @@ def test_a_document_has_the_bounds_too(folder: Path) -> None:
     bounds, (least, most) = (plan["beforehand"][key] for key in ("bounds", "seconds"))
     assert list(bounds.values()) == sorted(bounds.values())
     assert 0.0 < least <= most
+    assert plan["beforehand"]["asking"] > 0.0
     assert json.dumps(plan["beforehand"])
 
 

@@ -36,11 +36,14 @@ def test_a_prediction_alone_opens_with_itself(tmp_path: Path, factory: Any) -> N
     result = report_on([tmp_path / "runs"], tmp_path / "report")
     eps = record.summary.examples_per_second
     low, high = record.summary.ci95
-    whole = math.hypot(eps - 10_000.0, eps - low) + math.hypot(40_000.0 - eps, high - eps)
-    half = whole * 1.645 / 1.96 / 2 / eps  # 90 % of what is known as 95 %
+    narrower = 1.645 / 1.96  # 90 % of what is known as 95 %
+    ends = (
+        eps - narrower * math.hypot(eps - 10_000.0, eps - low),
+        eps + narrower * math.hypot(40_000.0 - eps, high - eps),
+    )
     said = (
-        f"flat_ps: predicted {eps / 1e3:.1f}k examples/s ± {100 * half:.1f} %; it is limited by "
-        "machine.cores"
+        f"flat_ps: predicted {eps / 1e3:.1f}k examples/s ({ends[0] / 1e3:.1f}k to "
+        f"{ends[1] / 1e3:.1f}k); it is limited by machine.cores"
     )
     assert heading(result) == f"{said}."
     terminal = printed(result, 200)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from recsim_train.config.cluster import Costs
 from recsim_train.report import naming, text
 from recsim_train.report.advice import advice
 from recsim_train.report.document import Tile
@@ -112,6 +113,35 @@ def test_a_page_of_predictions_opens_with_them(tmp_path: Path, factory: Any) -> 
     assert page.index("Runs without a partner") > titles[1]
     assert 'id="unpaired"><summary>' in page  # opened on demand
     assert "Testium 9000, 4 cores" in page  # the profile's machine
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (None, ""),
+        (2, ""),
+        (1, " (the cluster has 1 further host: in place of trainers)"),
+        (0, " (the cluster has no further host: in place of trainers)"),
+    ],
+)
+def test_servers_for_which_there_is_no_host(factory: Any, left: int | None, said: str) -> None:
+    facts = Facts(servers_needed={"dense_server": ServersNeeded(1, 3, 1e3, 9e3, left)})
+    found = advice(factory.summary(bottleneck="interpreter lock of dense_server[0]", facts=facts))
+    assert found is not None
+    assert found.do == f"3 dense servers instead of 1{said} would not bind"
+
+
+def test_a_servers_lock_takes_more_servers(factory: Any) -> None:
+    for whose, said in (("embedding_server[1]", "more servers"), ("trainer[0]", "more processes")):
+        found = advice(factory.summary(bottleneck=f"interpreter lock of {whose}"))
+        assert found is not None
+        assert said in found.do.lower()
+
+
+def test_every_price_has_words() -> None:
+    for name in Costs.model_fields:
+        assert naming.price(name) != name
+        assert "_" not in naming.price(name)
 
 
 ASKED = WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}, degrees=10)

@@ -12,6 +12,7 @@ from recsim_train.session.job import Job
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid.unshared import Unshared
 from recsim_train.sim.run import simulate
+from recsim_train.sim.why import beforehand as module
 from recsim_train.sim.why.beforehand import Beforehand, beforehand
 
 ROOT = Path(__file__).parents[2]
@@ -45,9 +46,44 @@ def test_the_bound_is_nearly_that_of_the_prediction(sets: list[str]) -> None:
     asked = job(*sets)
     found = beforehand(asked.plan, asked.profile)
     outcome = simulate(asked.plan, asked.profile)
-    assert found.bound == pytest.approx(outcome.bound_eps, rel=0.15)
+    assert found.bound == pytest.approx(outcome.bound_eps, rel=0.05)
     bounds = outcome.facts.class_bounds
     assert bounds[next(iter(found.bounds))] < 1.2 * min(bounds.values())
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ["training.threads=4"],
+        ["training.threads=2", "training.batch_size=32", "data.queue_batches=7"],
+        ["roles.readers=1"],
+    ],
+    ids=" ".join,
+)
+def test_it_does_not_matter_when_a_reader_works(
+    sets: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = job(*APART, *sets, "cluster.hosts.default.cores=16")
+    found = []
+    for warmup, steps in ((2, 4), (3, 4), (2, 5), (3, 9)):
+        monkeypatch.setattr(module, "_WARMUP", warmup)
+        monkeypatch.setattr(module, "_STEPS", steps)
+        found.append(beforehand(asked.plan, asked.profile).bounds)
+    whose = "reader: interpreter lock" if sets == ["roles.readers=1"] else "trainer: cores"
+    for bounds in found[1:]:
+        assert bounds[whose] == pytest.approx(found[0][whose], rel=0.02)
+        assert bounds.keys() == found[0].keys()
+
+
+def test_asking_takes_as_long_as_there_are_runs() -> None:
+    sets = ["simulation.precision=0 %", "roles.dense_servers=2"]
+    asked = job(*sets)
+    found = beforehand(asked.plan, asked.profile)
+    runs = simulate(asked.plan, asked.profile).facts.what_if
+    assert runs is not None
+    # of a warm-up of 2 and 8 steps, beside one of 4 and 40
+    assert found.asking / found.seconds[1] == pytest.approx(runs.runs * (2 + 8) / (4 + 40))
+    assert known(*sets, "simulation.what_if_steps=0").asking == 0.0
 
 
 def test_nothing_is_solved_or_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,7 @@ def test_a_full_server_makes_queues(plans: Plans, clusters: Clusters) -> None:
     assert share(effects["pull"], "queueing") > 0.5
     needed = outcome.facts.servers_needed
     assert needed is not None
+    assert needed["dense_server"].hosts_left is None
     assert needed["dense_server"].needed > 1
     assert outcome.bottleneck is not None
     assert "dense_server" in outcome.bottleneck

@@ -13,7 +13,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import RackTopology, Traffic
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.racks import racks_of
+from recsim_train.placement.racks import hosts_left, racks_of
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
@@ -114,6 +114,18 @@ def test_one_rack_after_the_other(plans: Plans, clusters: Clusters) -> None:
     small = clusters(topology=topology(racks=2, hosts_per_rack=3))
     with pytest.raises(UserError, match="2 racks of 3 hosts are too few for the experiment's 8"):
         racks_of(plan.instances, small)
+
+
+def test_hosts_that_are_left(plans: Plans, clusters: Clusters) -> None:
+    instances = plans(roles=MANY).instances  # eight
+
+    def left(**changes: Any) -> int | None:
+        return hosts_left(instances, clusters(**changes))
+
+    assert left(topology=topology(hosts_per_rack=4)) == 0
+    assert left(topology=topology(hosts_per_rack=10)) == 12
+    assert left(topology=topology()) is None
+    assert left() is None
 
 
 # ------------------------------------------------------------------ by hand

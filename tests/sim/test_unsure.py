@@ -233,7 +233,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
             "model": 0.4 * 0.11,
         }
     )
-    assert found.keys() | {"queue"} == CAUSES.keys()  # which two predictions tell, not prices
+    assert found.keys() | {"queue", "simulation"} == CAUSES.keys()  # which prices do not tell
     (said,) = made_of(found)
     assert "the machine's speed, which moves all prices together" in said
     # an error of the slopes themselves is no answer to anything; but work takes what wires do not
@@ -252,7 +252,9 @@ def test_an_error_that_was_not_seen_is_no_perfect_model() -> None:
     (said,) = made_of({"prices": 0.03, "model": 0.0006})
     assert "0.1 %" in said
     (said,) = made_of({"prices": 0.03, "cores": 0.1})  # as runs of earlier versions have it
-    assert "cores 10.0 %" in said
+    assert "cores ± 16.4 %" in said  # 1.645 standard errors
+    (said,) = made_of({"prices": 0.03}, 0.01)
+    assert said.endswith("where the simulation ended ± 1.6 %; the prices' own errors ± 4.9 %")
 
 
 def test_scatter_that_says_dearer_is_faster_widens_nothing(clusters: Clusters) -> None:

@@ -13,7 +13,7 @@ them, measured on emulated ones by ``benchmarks/link_shares.py``, without any st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import exp
 from statistics import NormalDist
 from typing import Final
@@ -56,7 +56,7 @@ class Shares:
         away = flows / source.standing * size / rate
         behind = burst(rate) / rate if self._taken(source.send, away) else 0.0
         in_use = self._taken(target.receive, flows / target.standing * size / rate) or behind > 0.0
-        uplinks = self.uplinks(source, target)
+        uplinks = [link for link, _ in between(source, target, 1.0)]
         in_use |= any(map(self._engine.fluid.in_use, uplinks))
         # an uplink has one queue for each host behind it, whoever sends there
         if self._network.queue == "fair" and not uplinks:
@@ -65,10 +65,6 @@ class Shares:
         if size > room(rate, self._network.queue_length):
             weight *= self._draw(source.name, target.name)
         return behind, weight
-
-    def uplinks(self, source: Process, target: Process) -> Sequence[Resource]:
-        """Those that a message passes."""
-        return [link for link, _ in between(source, target, 1.0)]
 
     def _taken(self, link: Resource, seconds: float) -> bool:
         """Whether a link is in use; from now on it is for so many seconds more."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import inf
+
 
 class Resource:
     """Something of limited capacity, in units per second."""
@@ -42,6 +45,21 @@ class Resource:
 
 
 Uses = tuple[tuple[Resource, float], ...]
+
+
+def demand(uses: Iterable[tuple[Resource, float]], cap: float | None) -> tuple[Uses, float]:
+    """What an activity uses, and its rate if it is alone; coefficients of a resource named twice
+    add up, zeros drop. Raises ValueError where one is negative."""
+    total: dict[Resource, float] = {}
+    for resource, coefficient in uses:
+        if coefficient < 0.0:
+            raise ValueError(f"negative use of {resource.name}: {coefficient!r}")
+        if coefficient > 0.0:
+            total[resource] = total.get(resource, 0.0) + coefficient
+    alone = inf if cap is None else cap
+    for resource, coefficient in total.items():
+        alone = min(alone, resource.capacity / coefficient)
+    return tuple(total.items()), alone
 
 
 class Kind:

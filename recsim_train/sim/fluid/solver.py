@@ -38,7 +38,7 @@ from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
 from recsim_train.sim.fluid.activities import set_capacity, set_pace
 from recsim_train.sim.fluid.memory import WordBlock
-from recsim_train.sim.fluid.records import Activity, Kind, Resource, Uses
+from recsim_train.sim.fluid.records import Activity, Kind, Resource, Uses, demand
 from recsim_train.trace.progress import Meter, unseen
 
 __all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses", "get_ready"]
@@ -131,23 +131,15 @@ class Fluid:
         ``paced``: a cap, too, in units of the lowest pace of what it uses. Raises ValueError where
         neither cap nor resource limits the rate, or a figure is negative.
         """
-        total: dict[Resource, float] = {}
-        for resource, coefficient in uses:
-            if coefficient < 0.0:
-                raise ValueError(f"negative use of {resource.name}: {coefficient!r}")
-            if coefficient > 0.0:
-                total[resource] = total.get(resource, 0.0) + coefficient
-        alone = inf if cap is None else cap
-        for resource, coefficient in total.items():
-            alone = min(alone, resource.capacity / coefficient)
+        wanted, alone = demand(uses, cap)
         if not (0.0 < alone < inf and 0.0 < weight < inf and paced > 0.0):
             raise ValueError("a kind needs a positive, finite cap or resource, and such a weight")
-        key = (*total.items(), alone, weight, paced)
+        key = (*wanted, alone, weight, paced)
         known = self._kinds.get(key)
         if known is None:
             if len(self._kinds) >= _REMEMBERED:
                 self._kinds.clear()
-            known = self._kinds[key] = self._make(tuple(total.items()), alone, paced, weight)
+            known = self._kinds[key] = self._make(wanted, alone, paced, weight)
         return known
 
     def _make(self, uses: Uses, cap: float, paced: float, weight: float) -> Kind:

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable
 from math import inf
 
-from recsim_train.sim.fluid.records import Activity, Kind, Resource
+from recsim_train.sim.fluid.records import Activity, Kind, Resource, demand
 
 _ROUNDING = 1.0 + 1e-12
 """Completions closer than this are one instant, as in the solver."""
@@ -68,12 +68,8 @@ class Unshared:
         paced: float = inf,
     ) -> Kind:
         """Activities with these uses."""
-        total: dict[Resource, float] = {}
-        for resource, coefficient in uses:
-            if coefficient > 0.0:
-                total[resource] = total.get(resource, 0.0) + coefficient
-        alone = min([inf if cap is None else cap, *(r.capacity / c for r, c in total.items())])
-        return Kind(0, tuple(total.items()), alone, paced, weight, [])
+        wanted, alone = demand(uses, cap)
+        return Kind(0, wanted, alone, paced, weight, [])
 
     def start(self, kind: Kind, work: float, tag: object = None) -> None:
         """Start an activity now."""

@@ -52,7 +52,7 @@ class MemoryCheck:
             for role, number in self.smallest.items()
             if number is not None and number < self.present[role]
         ]
-        return found + (f"; {' and '.join(fewer)} would be enough" if fewer else "")
+        return found + (f"; for memory alone {' and '.join(fewer)} would do" if fewer else "")
 
     def document(self) -> dict[str, object]:
         """As JSON."""

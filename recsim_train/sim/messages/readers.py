@@ -44,7 +44,11 @@ class Readers:
             world.engine.process(self._parse(reader, clients))
 
     def _made(self, reader: Instance | None, first: int) -> tuple[int, Priced]:
-        """The batches from iteration ``first`` on that are made at a time: how many, and that."""
+        """The batches from iteration ``first`` on that are made at a time: how many, and that.
+
+        Where nothing is shared it is one, as much work as its part of them: that is a look at a few
+        iterations, in which it matters when a reader makes what it makes.
+        """
         known = self._making.get(reader)
         if known is None:
             scope, pricing = reading_of(self._plan, reader), self._world.pricing
@@ -53,7 +57,8 @@ class Readers:
                 pricing.note(READING, "unit", scope.batches * self._handing.seconds)
             known = self._making[reader] = scope.batches, self._bunches[scope]
         together, bunch = known
-        many = min(int(together), self._iterations - first)
+        at_once = int(together) if self._world.engine.shared else 1
+        many = min(at_once, self._iterations - first)
         return many, part_of(bunch, many / together)
 
     def _thread(self, loop: LoopState, queue: Queue) -> Steps:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.data.counts import depends_on_data, expected_counts
+from recsim_train.data.counts import expected_counts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.reading import reading_of
-from recsim_train.sim.folding import Folding, folding_of
+from recsim_train.sim.folding import Folding, folding_of, of_short_runs
 from recsim_train.sim.simulated_run import LEAST_STEPS, SimulatedRun
+from recsim_train.sim.why.elasticity import iterations_asked
 
 _TRAINERS = 4
 """As many stand for all, where they may."""
@@ -39,19 +39,18 @@ class Beforehand:
     `recsim_train.trace.facts.Facts.class_bounds`."""
     seconds: tuple[float, float]
     """About how long it takes to simulate it here: where its estimate settles as early as it may,
-    and where every step is done. Without what is asked of it afterwards, and without drawing ids.
-    """
-    draws: bool
-    """Whether ids are drawn to simulate it, because sizes depend on them."""
+    and where every step is done."""
+    asking: float
+    """About how many seconds it takes afterwards to ask what would change it."""
 
     @property
     def bound(self) -> float | None:
-        """Examples per second at most, as a few steps show it, at times too low; None: unknown."""
+        """Examples per second at most, as a few steps show it; None: unknown."""
         return next(iter(self.bounds.values()), None)
 
     def document(self) -> dict[str, object]:
         """As JSON."""
-        return {"bounds": dict(self.bounds), "seconds": list(self.seconds)}
+        return {"bounds": dict(self.bounds), "seconds": list(self.seconds), "asking": self.asking}
 
 
 def class_words(name: str) -> str:
@@ -63,11 +62,10 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
     spec = plan.experiment
     rules = spec.training  # with all their steps, so that readers go on
-    bunch = int(reading_of(plan, None).batches)  # whole ones are read
-    steps = bunch * ceil(_STEPS / bunch)
-    short = {"warmup_steps": min(_WARMUP, rules.warmup_steps), "steps": max(steps, rules.steps)}
+    short = {"warmup_steps": min(_WARMUP, rules.warmup_steps), "steps": max(_STEPS, rules.steps)}
     update = {
         "training": rules.model_copy(update=short),
+        "data": spec.data.model_copy(update={"queue_batches": 1}),  # as much ahead throughout
         "execution": spec.execution.model_copy(update={"max_spans": 0}),
         "simulation": spec.simulation.model_copy(update={"stragglers": False}),
     }
@@ -82,18 +80,25 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     def ended(done: float, total: float, stage: str = "", so_far: str = "") -> None:
         ends.append(time.perf_counter())
 
-    outcome = looked.run(ended, steps, shared=False)
+    outcome = looked.run(ended, _STEPS, shared=False)
     looked.add_bounds(outcome)
     later = ends[len(ends) // 2 :]  # what is worked out once is known by then
     each = (later[-1] - later[0]) / max(1, len(later) - 1)
-    seconds = _seconds(plan, folding_of(plan, cluster), each)
-    return Beforehand(outcome.facts.class_bounds, seconds, depends_on_data(plan))
+    folding, cost = folding_of(plan, cluster), _SOLVED * each
+    loops = _loops(plan, of_short_runs(plan, cluster, folding))
+    asked = iterations_asked(plan, cluster, looked.runtime, loops)
+    return Beforehand(outcome.facts.class_bounds, _seconds(plan, folding, cost), cost * asked)
 
 
-def _seconds(plan: Plan, folding: Folding, each: float) -> tuple[float, float]:
-    """``each``: of one iteration of one loop, without the solver."""
+def _loops(plan: Plan, folding: Folding) -> int:
+    """How many training loops are simulated."""
+    return len(plan.training) // folding.trainers * folding.simulated
+
+
+def _seconds(plan: Plan, folding: Folding, cost: float) -> tuple[float, float]:
+    """``cost``: of one iteration of one loop."""
     rules, simulation = plan.experiment.training, plan.experiment.simulation
-    loops = len(plan.training) // folding.trainers * folding.simulated
+    loops = _loops(plan, folding)
     every = rules.warmup_steps + rules.steps
     least = every
     if simulation.precision and plan.topology.steady:
@@ -101,5 +106,4 @@ def _seconds(plan: Plan, folding: Folding, each: float) -> tuple[float, float]:
         settled = min(simulation.minimum_steps, max(LEAST_STEPS, together))
         least = min(every, rules.warmup_steps + settled)
         every = least if not folding.exact else every
-    cost = _SOLVED * each * loops
-    return cost * least, cost * every
+    return cost * loops * least, cost * loops * every

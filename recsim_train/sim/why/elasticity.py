@@ -35,6 +35,7 @@ from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
+from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.bounds import RATES, possible
 from recsim_train.sim.why.unsure import Spent, causes
@@ -161,7 +162,7 @@ def elasticities(
     first, bounds = simulated.runtime, outcome.facts.bounds
     spent = Spent.of(first, simulated.booked)
     threads = plan.operation_threads
-    names = list(_inputs(cluster, {*first.pricing.prices, *first.machines.price_names}, threads))
+    names = list(_inputs(cluster, first, threads))
     design = plackett_burman(len(names) + _SPARE)
     answers = np.zeros(len(design))
     for number, signs in enumerate(design.tolist()):
@@ -223,7 +224,20 @@ def _times(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str,
     return {name: after[name] / bound for name, bound in before.items() if name in after}
 
 
-def _inputs(cluster: Cluster, used: set[str], threads: int) -> list[str]:
+def iterations_asked(plan: Plan, cluster: Cluster, runtime: Runtime, loops: int) -> int:
+    """About how many iterations all short runs simulate, of so many loops; ``runtime``: of any
+    simulation of the plan."""
+    wanted = plan.experiment.simulation.what_if_steps
+    names = _inputs(cluster, runtime, plan.operation_threads)
+    rates = sum(name in RATES for name in names)
+    servers = sum(bool(plan.of_role(role)) for role in SERVERS)
+    runs = 1 + len(plackett_burman(len(names) + _SPARE)) + rates + servers
+    warmup = min(_WARMUP, plan.experiment.training.warmup_steps)
+    return runs * (warmup + wanted) * loops if wanted else 0
+
+
+def _inputs(cluster: Cluster, runtime: Runtime, threads: int) -> list[str]:
+    used = {*runtime.pricing.prices, *runtime.machines.price_names}
     prices = [
         f"costs.{name}"
         for name in Costs.model_fields

@@ -18,13 +18,18 @@ from recsim_train.sim.folding import folding_of
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.bounds import name_of
 from recsim_train.strategy.registry import strategies
+from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 
 _JITTER = 0.1
 """What parts trainers where the profile has no jitter."""
-_STEPS = 100
-"""Counted steps of the second simulation at most: a quarter of what an estimate takes that settles
-early, and what in any case is a small part of a prediction's what-if runs."""
+_IN_STEP = "how its loops come to the busiest server"
+"""What is being done, on the progress line."""
+_STEPS = 24, 100
+"""Counted steps of the second simulation: fewest, most."""
+_ITERATIONS = 4_800
+"""Of all loops together there: it is compared with as many steps of the first simulation, so that
+what the beginning does is in both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,9 @@ class OtherPhase:
     """Standard error of a throughput whose 90 % interval just holds the other one."""
 
 
-def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> OtherPhase | None:
+def out_of_step(
+    simulated: SimulatedRun, outcome: Outcome, progress: Meter | None = None
+) -> OtherPhase | None:
     """Where loops of a strategy without lock-step share a server that is the busiest resource."""
     plan, cluster, busiest = simulated.plan, simulated.cluster, simulated.busiest
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
@@ -62,10 +69,13 @@ def out_of_step(simulated: SimulatedRun, outcome: Outcome) -> OtherPhase | None:
         this, that = (f"network.queue: {queue}" for queue in (network.queue, other_queue))
         said = "queue" in network.model_fields_set
         cause, known = None if said else "queue", "How packets wait hangs on hosts and switches"
-    steps = min(_STEPS, outcome.steps)
-    other = _rate(simulated, *changed, steps)
-    if not other:
+    least, most = _STEPS
+    steps = min(outcome.steps, max(least, min(most, _ITERATIONS // len(plan.training))))
+    found = _rate(simulated, *changed, steps, progress)
+    own = simulated.within(steps).examples_per_second
+    if not found or not own:
         return None
+    other = here * found / own
     sentence = (
         f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
         f"throughput depends on whether they come to it all at once or in turn. With {this} it is "
@@ -85,7 +95,14 @@ def _with_jitter(plan: Plan, cluster: Cluster, jitter: float) -> tuple[Plan, Clu
     return plan, cluster.model_copy(update={"jitter": jitter, "stragglers": None})
 
 
-def _rate(simulated: SimulatedRun, plan: Plan, cluster: Cluster, steps: int) -> float | None:
+def _rate(
+    simulated: SimulatedRun, plan: Plan, cluster: Cluster, steps: int, progress: Meter | None
+) -> float | None:
+    def further(done: float, total: float, stage: str = "", so_far: str = "") -> None:
+        if progress is not None:
+            share = (simulated.warmup + steps) / simulated.total
+            progress(min(done, share * total), share * total, _IN_STEP)
+
     folding = folding_of(plan, cluster)
     same = folding == simulated.folding
     again = SimulatedRun(
@@ -95,5 +112,5 @@ def _rate(simulated: SimulatedRun, plan: Plan, cluster: Cluster, steps: int) -> 
         simulated.counts if same else None,
         simulated.replay if same else None,
     )
-    speed = again.run(None, steps).speed
-    return None if speed is None else speed.examples_per_second
+    done = again.run(further, steps).steps  # fewer where a host fails
+    return again.within(done).examples_per_second

@@ -8,7 +8,9 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
+from recsim_train.placement.racks import hosts_left
 from recsim_train.sim.fluid.records import Resource
 from recsim_train.trace.facts import Busiest, OverTime, ServersNeeded
 
@@ -86,7 +88,9 @@ def by_class(bounds: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
 
 
-def servers_needed(plan: Plan, bounds: Mapping[str, float]) -> dict[str, ServersNeeded]:
+def servers_needed(
+    plan: Plan, cluster: Cluster, bounds: Mapping[str, float]
+) -> dict[str, ServersNeeded]:
     """Of each role that serves: how many there are, and how many it takes not to bind.
 
     The sizing lemma of parameter servers (Zou et al. 2017, arXiv 1709.06622, re-derived) with every
@@ -95,11 +99,12 @@ def servers_needed(plan: Plan, bounds: Mapping[str, float]) -> dict[str, Servers
     does now, and need not allow more than what binds elsewhere.
     """
     found = {}
+    left = hosts_left(plan.instances, cluster)
     for role in _SERVERS:
         present = len(plan.of_role(role))  # type: ignore[arg-type]
         here = [b for name, b in bounds.items() if name.startswith(f"{role}[")]
         elsewhere = [b for name, b in bounds.items() if not name.startswith(f"{role}[")]
         if present and here and elsewhere:
             needed = max(1, ceil(present * min(elsewhere) / min(here) * (1.0 - 1e-9)))
-            found[role] = ServersNeeded(present, needed, min(here), min(elsewhere))
+            found[role] = ServersNeeded(present, needed, min(here), min(elsewhere), left)
     return found

@@ -1,0 +1,172 @@
+"""The ways to write a model's tables, in the experiment or as a CSV file, written out as a list."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from recsim_train.config.experiment import Table
+from recsim_train.config.problems import KeyPath, Mark, Marks, Mistakes, shown
+from recsim_train.config.validate import check
+
+TABLES: KeyPath = ("model", "tables")
+MOST_TABLES = 100_000
+LARGE = r"^\d+(\.\d+)?[kMG]$"
+"""Large counts of rows in short: 50k, 1.5M, 2G are thousands, millions, billions."""
+_TIMES = {"k": 10**3, "M": 10**6, "G": 10**9}
+TORCHREC = {"num_embeddings": "rows", "embedding_dim": "dim"}
+"""What TorchRec calls a table's fields."""
+_COLUMNS = ("name", "rows", "dim", "ids", "max_ids", "variable")
+_STAND_IN = {"rows": 1}
+"""In place of a table with mistakes, so that the rest is still checked."""
+_TRUTH = {"true": True, "false": False}
+
+
+def write_out_tables(raw: object, dim: object, mistakes: Mistakes) -> list[Any]:
+    """A mapping with a table's own fields for each table, or what stands in its place.
+
+    ``raw``: a list of row counts or of mappings, one mapping with ``count``, or the path of a CSV
+    file; ``dim``: the model's, of which all tables are.
+    """
+    if isinstance(raw, str) and raw.endswith(".csv"):
+        return _of_csv(Path(raw), dim, mistakes)
+    if not isinstance(raw, list | dict):
+        mistakes.add(
+            TABLES,
+            "expected a list of row counts or of mappings, {count: 26, rows: 100000}, or the path "
+            f"of a file *.csv, got {shown(raw)}",
+        )
+        return [_STAND_IN]
+    alone = isinstance(raw, dict)
+    found: list[Any] = []
+    places: list[KeyPath] = []
+    for index, item in enumerate([raw] if alone else raw):
+        path = TABLES if alone else (*TABLES, index)
+        several = _written(item, alone, dim, path, mistakes)
+        found += several
+        places += [path] * len(several)
+    if not alone and len(places) > len(raw):
+        _move(mistakes.marks, places)
+    return found
+
+
+def rows_of(value: object) -> object:
+    """A number of rows that may be written in short: "50M" is 50 million."""
+    if isinstance(value, str) and re.match(LARGE, value):
+        return round(float(value[:-1]) * _TIMES[value[-1]])
+    return value
+
+
+def _written(
+    item: object, alone: bool, dim: object, path: KeyPath, mistakes: Mistakes
+) -> list[Any]:
+    """The tables that one entry stands for."""
+    if not isinstance(item, dict):
+        rows = rows_of(item)
+        return [{"rows": rows} if isinstance(rows, int) and not isinstance(rows, bool) else item]
+    table = _fields(item)
+    _check_width(table, dim, path, mistakes)
+    if not alone and "count" not in table:
+        return [table]
+    count = table.pop("count", None)
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_TABLES:
+        given = "count" in item
+        got = f", got {shown(count)}" if given else "; 'count' is missing"
+        mistakes.add(
+            (*path, "count") if given else path,
+            f"expected an integer of at least 1 and at most {MOST_TABLES}{got}",
+        )
+        count = 1
+    # Checked once here: as items of the list, one mistake would be reported `count` times.
+    sound = check(Table, table, mistakes, prefix=path, extra_keys={(): ("count",)})
+    return [table if sound else _STAND_IN] * count
+
+
+def _fields(item: Mapping[Any, Any]) -> dict[Any, Any]:
+    """With our names, without the table's own."""
+    table = {TORCHREC.get(key, key): value for key, value in item.items() if key != "name"}
+    if "rows" in table:
+        table["rows"] = rows_of(table["rows"])
+    return table
+
+
+def _check_width(table: dict[Any, Any], dim: object, path: KeyPath, mistakes: Mistakes) -> None:
+    """Take a table's width out, which is to be the model's."""
+    own = table.pop("dim", dim)
+    if own != dim:
+        mistakes.add(
+            path,
+            f"is {shown(own)} wide, and model.embedding_dim is {shown(dim)}: all tables of a model "
+            "have the same width",
+        )
+
+
+def _move(marks: Marks, places: list[KeyPath]) -> None:
+    """The place of each table is that of its entry, which may stand for several."""
+    for known in (marks.values, marks.keys):
+        old = {path: mark for path, mark in known.items() if path[: len(TABLES) + 1] in places}
+        below: dict[KeyPath, list[tuple[KeyPath, Mark]]] = {}
+        for path, mark in old.items():
+            del known[path]
+            below.setdefault(path[: len(TABLES) + 1], []).append((path[len(TABLES) + 1 :], mark))
+        for index, place in enumerate(places):
+            known.update({(*TABLES, index, *rest): mark for rest, mark in below.get(place, ())})
+
+
+def _of_csv(path: Path, dim: object, mistakes: Mistakes) -> list[dict[str, Any]]:
+    """A table a line; columns ``rows``, and ``ids`` or ``max_ids`` for bags of 1 to so many."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        mistakes.add(TABLES, f"cannot read {str(path)!r} as CSV of tables: {why}")
+        return [_STAND_IN]
+    head = [TORCHREC.get(name.strip(), name.strip()) for name in (lines[0] if lines else [])]
+    if problem := _head_problem(head, len(lines) - 1):
+        mistakes.add_at(Mark(str(path), 1, 1, ",".join(lines[0] if lines else [])), "", problem)
+        return [_STAND_IN]
+    found: list[dict[str, Any]] = []
+    for number, cells in enumerate(lines[1:], start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        at: KeyPath = (*TABLES, len(found))
+        mistakes.marks.values[at] = Mark(str(path), number, 1, ",".join(cells))
+        if len(cells) != len(head):
+            mistakes.add(at, f"expected {len(head)} columns as in the first line, got {len(cells)}")
+            found.append(_STAND_IN)
+            continue
+        table = dict(_of_line(head, cells))
+        _check_width(table, dim, at, mistakes)
+        found.append(table if check(Table, table, mistakes, prefix=at) else _STAND_IN)
+    return found
+
+
+def _head_problem(head: list[str], tables: int) -> str:
+    """What is wrong with a file's first line; nothing where it is sound."""
+    if "rows" not in head:
+        return f"expected a first line with the column 'rows' (known: {', '.join(_COLUMNS)})"
+    if strange := [name for name in head if name not in _COLUMNS]:
+        return f"unknown column {strange[0]!r} (known: {', '.join(_COLUMNS)})"
+    if len(set(head)) < len(head):
+        return "a column is there twice"
+    if {"ids", "max_ids"} <= set(head):
+        return "expected one of the columns 'ids' and 'max_ids', got both"
+    return "" if 1 <= tables <= MOST_TABLES else f"expected 1 to {MOST_TABLES} tables"
+
+
+def _of_line(head: list[str], cells: list[str]) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(head, (cell.strip() for cell in cells), strict=True):
+        if name == "name" or not cell:
+            continue
+        value: Any = rows_of(cell)
+        if isinstance(value, str):
+            value = int(value) if re.match(r"^\d[\d_]*$", value) else value
+        if name == "max_ids":
+            yield "ids", value
+            yield "variable", True
+        else:
+            yield name, _TRUTH.get(cell.lower(), value) if name == "variable" else value

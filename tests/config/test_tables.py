@@ -1,0 +1,113 @@
+"""Tables of a model: lists, mappings that stand for several, and CSV files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Table
+from recsim_train.config.load import load_experiment
+from recsim_train.strategy.registry import schemas
+
+
+def tables(folder: Path, written: str, more: str = "") -> tuple[Table, ...]:
+    path = folder / "e.yaml"
+    path.write_text(
+        "name: x\nstrategy: flat_ps\nmodel:\n  preset: tiny\n  embedding_dim: 8\n"
+        f"  tables: {written}\n{more}",
+        encoding="utf-8",
+    )
+    return load_experiment(path, (), schemas()).experiment.model.tables
+
+
+def problem(folder: Path, written: str, more: str = "") -> str:
+    with pytest.raises(UserError) as caught:
+        tables(folder, written, more)
+    return str(caught.value)
+
+
+def test_entries_that_stand_for_several(tmp_path: Path) -> None:
+    found = tables(
+        tmp_path,
+        "[50M, {count: 2, rows: 1.5k, ids: 3}, 7, {count: 1, rows: 2G, ids: 4, variable: true}]",
+    )
+    assert found == (
+        Table(rows=50_000_000),
+        *[Table(rows=1500, ids=3)] * 2,
+        Table(rows=7),
+        Table(rows=2_000_000_000, ids=4, variable=True),
+    )
+
+
+def test_a_mistake_is_shown_where_it_stands_and_once(tmp_path: Path) -> None:
+    said = problem(tmp_path, "\n    - {count: 3, rows: -1}\n    - 5\n    - {rows: 5, ids: 0}")
+    assert said.count("expected") == 2
+    assert "e.yaml:7:" in said
+    assert "e.yaml:9:" in said
+    assert "50Q" in problem(tmp_path, "[50Q]")
+    assert "at least 1 and at most 100000, got 0" in problem(tmp_path, "[{count: 0, rows: 3}]")
+    fed = "data: {path: train.tsv}\n"
+    said = problem(tmp_path, "\n    - {count: 3, rows: 9}\n    - {rows: 5, ids: 2}", fed)
+    assert "e.yaml:8:" in said
+    assert "table 3 takes 2 ids" in said
+
+
+def test_names_of_torchrec(tmp_path: Path) -> None:
+    said = "[{name: a, num_embeddings: 9, embedding_dim: 8}]"
+    assert tables(tmp_path, said) == (Table(rows=9),)
+    wide = "[{name: a, num_embeddings: 9, embedding_dim: 4}]"
+    assert "is 4 wide, and model.embedding_dim is 8" in problem(tmp_path, wide)
+
+
+def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(
+        "\ufeffname, rows, dim, ids, variable\na, 50M, 8, 3, true\n\nb, 7, 8, 2, false\nc, 5,,,\n",
+        encoding="utf-8",
+    )
+    found = (Table(rows=50_000_000, ids=3, variable=True), Table(rows=7, ids=2), Table(rows=5))
+    assert tables(tmp_path, "t.csv") == found
+    (tmp_path / "m.csv").write_text("rows,max_ids\n9,30\n8,1\n", encoding="utf-8")
+    of_bags = Table(rows=9, ids=30, variable=True), Table(rows=8, ids=1, variable=True)
+    assert tables(tmp_path, "m.csv") == of_bags
+    assert tables(tmp_path, "m.csv\n  max_rows: 8") == tuple(
+        table.model_copy(update={"rows": 8}) for table in of_bags
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "t.csv:1:1: expected a first line with the column 'rows'"),
+        ("rows\n", "t.csv:1:1: expected 1 to 100000 tables"),
+        ("rows,idz\n5,1\n", "t.csv:1:1: unknown column 'idz'"),
+        ("rows,ids,max_ids\n5,1,1\n", "got both"),
+        ("rows,rows\n5,1\n", "twice"),
+        ("rows,ids\n5,1\n6\n", "t.csv:3:1: model.tables[1]: expected 2 columns"),
+        ("rows,ids\n5,1\n\n-6,2\n", "t.csv:4:1: model.tables[1].rows: expected an integer of"),
+        (
+            "rows,ids\n5,\n6,x\n",
+            "t.csv:3:1: model.tables[1].ids: expected an integer",
+        ),
+        ("rows,variable\n5,perhaps\n", "t.csv:2:1: model.tables[0].variable"),
+        ("rows,ids\n,3\n", "t.csv:2:1: model.tables[0].rows: missing"),
+        ("rows,dim\n5,16\n", "t.csv:2:1: model.tables[0]: is 16 wide"),
+    ],
+)
+def test_mistakes_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    assert said in problem(tmp_path, "t.csv")
+
+
+def test_no_such_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = problem(tmp_path, "t.csv")
+    assert "cannot read 't.csv' as CSV of tables: No such file or directory" in said
+    assert "e.yaml:6:" in said
+    (tmp_path / "t.csv").write_bytes(b"rows\n\xff\n")
+    assert "cannot read 't.csv' as CSV of tables" in problem(tmp_path, "t.csv")
