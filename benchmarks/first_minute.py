@@ -3,8 +3,8 @@
 python benchmarks/first_minute.py [--at FOLDER] [--runs 5] [--json]
 
 Of the checkout in FOLDER: once with nothing compiled, neither Python's files nor numba's, then with
-all of it kept. The prediction is printed where a line first holds a throughput with its interval,
-on either stream. CPU seconds are those of the process, user and system.
+all of it kept. The prediction is printed where a line first holds a throughput (with its interval,
+as it used to be printed), on either stream. CPU seconds are those of the process, user and system.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import psutil
 from script import options
 
 WORDS = ["simulate", "experiments/quickstart.yaml", "--cluster", "reference-2core"]
-PREDICTED = re.compile(r"flat_ps.*\d+(\.\d+)?k ± ")
+PREDICTED = re.compile(r"flat_ps.*\d+(\.\d+)?k (± |examples/s,)")
 
 
 def first(at: Path, kept: Path) -> dict[str, float]:

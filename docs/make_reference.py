@@ -38,7 +38,7 @@ from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.config.presets import describe_presets
 from recsim_train.config.reference import settings_table
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
-from recsim_train.config.topology import MixedHosts, RackTopology, Traffic
+from recsim_train.config.topology import MixedHosts, RackTopology, Rent, Traffic
 from recsim_train.report.glossary import source
 from recsim_train.strategy.options import rows
 from recsim_train.strategy.registry import schemas, strategies
@@ -53,6 +53,7 @@ COMMANDS = (
 PROFILE: dict[str, type[BaseModel]] = {
     "cluster": Cluster,
     "host": Host,
+    "rent": Rent,
     "mixed.ROLE[]": MixedHosts,
     "network": Network,
     "network.loopback": Loopback,

@@ -42,6 +42,19 @@ def _profile_name(name: str | None) -> str | None:
     return name
 
 
+def count(text: str) -> float:
+    """A number of examples as people write it: 4500000, 4.5e6, 4.5M."""
+    from recsim_train.config.tables import rows_of
+
+    try:
+        number = float(rows_of(text))  # type: ignore[arg-type]
+    except ValueError:
+        number = 0.0
+    if not 1.0 <= number < float("inf"):
+        raise typer.BadParameter(f"expected a number such as 5000000 or 5M, got {text!r}")
+    return number
+
+
 def _settings(given: list[str] | None) -> list[str] | None:
     """Bytes of a command line that are no text cannot be written down again."""
     for word in given or ():

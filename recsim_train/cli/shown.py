@@ -144,19 +144,20 @@ def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> 
         raise typer.Exit(common.FAILED)
 
 
-def show_runs(runs: Iterable[Run], json: bool) -> None:
-    """Finished runs. Exit code 1 if a model diverged."""
+def show_runs(runs: Iterable[Run], json: bool, examples: float | None = None) -> None:
+    """Finished runs. ``examples``: of a whole training, whose time is asked. Exit code 1 if a model
+    diverged."""
     records = [run.record for run in runs]
     for record in records:
         if malformed := record.facts.malformed:
             common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
     if json:
-        common.print_json(_document(records))
+        common.print_json(_document(records, examples))
     else:
         from recsim_train.report.runs import finished
         from recsim_train.report.terminal import show
 
-        show(finished(records))
+        show(finished(records, examples))
     failed = [(r.run_id, r.facts.diverged) for r in records if r.facts.diverged is not None]
     for name, found in failed:
         common.say(f"failed: {name} {found.phrase}: {found.why}; it has no held-out figures")
@@ -164,13 +165,20 @@ def show_runs(runs: Iterable[Run], json: bool) -> None:
         raise typer.Exit(common.FAILED)
 
 
-def _document(records: Sequence[RunRecord]) -> dict[str, Any]:
+def _document(records: Sequence[RunRecord], examples: float | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
     from recsim_train.results.rundir import run_document
+    from recsim_train.results.whole import whole_training
     from recsim_train.session.making import caveats_here
 
     documents = []
     for record in records:
         predicted = record.world == "simulated"
         said = {"caveats": caveats_here(record)} if predicted else {}
-        documents.append({**run_document(record), **said})
+        document = {**run_document(record), **said}
+        if examples is not None:
+            whole = whole_training(record.summary, examples)
+            document["whole_training"] = None if whole is None else asdict(whole)
+        documents.append(document)
     return {"runs": documents}

@@ -25,6 +25,16 @@ def simulate(
     dry_run: common.DryRunOption = False,
     resume: common.ResumeOption = False,
     jobs: common.JobsOption = None,
+    examples: Annotated[
+        float | None,
+        typer.Option(
+            "--examples",
+            metavar="COUNT",
+            help="Also say how long training on so many takes, such as 5G, and what it costs "
+            "where the profile has prices of hosts (rent).",
+            parser=common.count,
+        ),
+    ] = None,
 ) -> None:
     """Predict the throughput of an experiment's strategies on a cluster profile.
 
@@ -32,14 +42,17 @@ def simulate(
     row for each point.
     """
     from recsim_train import calls
+    from recsim_train.config.errors import UserError
     from recsim_train.results.environment import cores
 
     words: dict[str, Any] = {"cluster": cluster, "overrides": set_ or (), "seed": seed}
     keep: dict[str, Any] = {"out": out, "resume": resume, "caller": common.caller()}
     if experiment.is_dir():
-        _files(_inside(experiment), words, keep, json=json, dry_run=dry_run)
+        _files(_inside(experiment), words, keep, json=json, dry_run=dry_run, examples=examples)
         return
     study = calls.load(experiment, **words)
+    if examples is not None and study.swept:
+        raise UserError("--examples: is for one experiment, and this is a sweep")
     if dry_run:
         _dry_run(study, json)
     else:
@@ -47,7 +60,7 @@ def simulate(
         if runs.sweep is not None:
             shown.show_sweep(runs.sweep, json, runs.caveats)
         else:
-            shown.show_runs(runs, json)
+            shown.show_runs(runs, json, examples)
 
 
 def _dry_run(study: Study, json: bool) -> None:
@@ -80,6 +93,7 @@ def _files(
     *,
     json: bool,
     dry_run: bool,
+    examples: float | None,
 ) -> None:
     """Simulate every file; one that fails is named and the others go on. Exit code 1 then."""
     from recsim_train import calls
@@ -101,7 +115,7 @@ def _files(
             common.say(f"error: {error}")
             failed.append(path)
     if json or runs:
-        shown.show_runs(runs, json)
+        shown.show_runs(runs, json, examples)
     if failed:
         common.say(f"{len(failed)} of {len(paths)} failed: {', '.join(map(str, failed))}")
         raise typer.Exit(common.FAILED)

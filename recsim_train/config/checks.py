@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs
+from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs, Host
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
     MOST_THREADS,
@@ -21,7 +21,7 @@ from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
 from recsim_train.config.sweep import written
-from recsim_train.config.topology import Traffic
+from recsim_train.config.topology import MixedHosts, Traffic
 from recsim_train.config.validation import Gates
 
 _WITHOUT = {
@@ -140,6 +140,7 @@ def check_cluster(cluster: Cluster, mistakes: Mistakes) -> None:
                     ("mixed", role, n, "count"),
                     "missing; only the last entry may leave out how many hosts it describes",
                 )
+    _check_rents(cluster, mistakes)
     for name in Costs.model_fields:
         price = getattr(cluster.costs, name)
         if price.basis in UNKNOWN and price.uncertainty < 1.0:
@@ -171,6 +172,25 @@ def check_cluster(cluster: Cluster, mistakes: Mistakes) -> None:
     _check_operations(cluster.operations or (), mistakes)
     _check_loopback(cluster, mistakes)
     _check_surroundings(cluster, mistakes)
+
+
+def _check_rents(cluster: Cluster, mistakes: Mistakes) -> None:
+    hosts: list[tuple[KeyPath, Host | MixedHosts]] = [
+        (("hosts", name), host) for name, host in cluster.hosts.items()
+    ]
+    for role, entries in (cluster.mixed or {}).items():
+        hosts += [(("mixed", role, index), entry) for index, entry in enumerate(entries)]
+    first = ""
+    for path, host in hosts:
+        if host.rent is None:
+            continue
+        first = first or host.rent.currency
+        if host.rent.currency != first:
+            mistakes.add(
+                (*path, "rent", "currency"),
+                f"expected {first} as elsewhere in this profile, got {host.rent.currency}: "
+                "amounts are added up and not converted",
+            )
 
 
 def _check_loopback(cluster: Cluster, mistakes: Mistakes) -> None:

@@ -13,7 +13,7 @@ from recsim_train.config.errors import NoHostError
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeeds
-from recsim_train.config.topology import MixedHosts, RackTopology, RoleName, Speed, Traffic
+from recsim_train.config.topology import MixedHosts, RackTopology, Rent, RoleName, Speed, Traffic
 from recsim_train.config.units import (
     Duration,
     Positive,
@@ -41,6 +41,8 @@ class Host(Section):
     speed: Speed = 1.0
     """Speed of a core, relative to one that has the profile's prices: at 0.8 every computation
     takes 1 / 0.8 times as long."""
+    rent: Rent | None = None
+    """What one such host costs; none: reports say nothing of costs."""
 
 
 class Loopback(Section):

@@ -43,6 +43,19 @@ def host_of_name(name: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
+class Rent(Section):
+    """What a host costs while it is there, whether it is busy or not."""
+
+    per_hour: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    """Of one host, in the currency."""
+    currency: Annotated[str, Field(pattern=r"^\S+$")]
+    """A label that stands behind each amount, such as USD; nothing is converted."""
+    source: Annotated[str, Field(pattern=r"\S")]
+    """Where the amount is from: a price list's address, or a contract."""
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    """When it was read there, as 2026-11-27; reports say it."""
+
+
 class MixedHosts(Section):
     """Hosts of one role that are alike: what is left out is that of the role's host type."""
 
@@ -56,6 +69,8 @@ class MixedHosts(Section):
     """NIC rate of each of these hosts in bytes per second and direction."""
     speed: Speed | None = None
     """Speed of a core of these hosts, relative to one that has the profile's prices."""
+    rent: Rent | None = None
+    """What one of these hosts costs."""
 
 
 class RackTopology(Section):

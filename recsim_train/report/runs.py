@@ -29,12 +29,19 @@ from recsim_train.results.folder import is_sweep, is_validation
 from recsim_train.results.interval import of_summary
 from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
+from recsim_train.results.whole import Whole, whole_training
 from recsim_train.strategy.options import flat
 
 
-def finished(runs: Sequence[RunRecord]) -> Document:
-    """A table, what limits each run, and where it lies."""
-    said = [Lines(stopped(limits(run.summary)), lead=_title(run)) for run in runs]
+def finished(runs: Sequence[RunRecord], examples: float | None = None) -> Document:
+    """A table, what limits each run, and where it lies; how long training on so many ``examples``
+    takes."""
+
+    def said_of(run: RunRecord) -> list[str]:
+        whole = "" if examples is None else whole_said(run.summary, examples)
+        return [*([whole] if whole else ()), *limits(run.summary)]
+
+    said = [Lines(stopped(said_of(run)), lead=_title(run)) for run in runs]
     places = Lines([str(run.path) for run in runs], mark="note")
     return Document(items=[Chapter("", [run_table(runs), *said, places])])
 
@@ -42,7 +49,47 @@ def finished(runs: Sequence[RunRecord]) -> Document:
 def limits(summary: Summary) -> list[str]:
     """Why a prediction is what it is and what would change it, without full stops."""
     costs = anatomy.reliability(summary)
-    return [*anatomy.sentences(summary), *costs, *what_if.sentences(summary)]
+    return [*anatomy.sentences(summary), *costs, *_rent(summary), *what_if.sentences(summary)]
+
+
+_MANY = 1e9
+"""Examples that a cost is said of."""
+
+
+def _rent(summary: Summary) -> list[str]:
+    rented, whole = summary.facts.rented, whole_training(summary, _MANY)
+    if rented is None or whole is None:
+        return []
+    hour = text.money(rented.per_hour, rented.currency)
+    hosts = "The host costs" if rented.hosts == 1 else f"The {rented.hosts} hosts cost"
+    said = f"{hosts} {hour} an hour ({'; '.join(rented.sources)})"
+    return [f"{said}: {_amount(whole)} for a billion examples"]
+
+
+def _amount(whole: Whole) -> str:
+    if whole.cost is None or whole.currency is None:
+        return text.NONE
+    ends = [text.money(end, whole.currency) for end in whole.cost90 or ()]
+    return text.money(whole.cost, whole.currency) + (f" ({' to '.join(ends)})" if ends else "")
+
+
+def _cost(summary: Summary) -> str:
+    whole = whole_training(summary, _MANY)
+    if whole is None or whole.cost is None or whole.currency is None:
+        return text.NONE
+    return text.money(whole.cost, whole.currency)
+
+
+def whole_said(summary: Summary, examples: float) -> str:
+    """How long a whole training takes and what it costs; empty without a throughput."""
+    whole = whole_training(summary, examples)
+    if whole is None:
+        return ""
+    ends = [text.duration(end) for end in whole.seconds90 or ()]
+    said = f"Training on {text.rate(examples)} examples takes {text.duration(whole.seconds)}"
+    said += f" ({' to '.join(ends)})" if ends else ""
+    costs = "what it costs is not known, because not every host has a price (rent)"
+    return f"{said}; {costs if whole.cost is None else f'it costs {_amount(whole)}'}"
 
 
 def run_table(runs: Sequence[RunRecord]) -> TextTable:
@@ -67,6 +114,7 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "staleness": [text.staleness(d.synchronisation) for d in found],
         "compression": [compression.cell(d) for d in found],
         "memory": [_memory(run) for run in runs],
+        "cost/1e9 examples": [_cost(d) for d in found],
         "what binds": [binds.what if (binds := advice(d)) else text.NONE for d in found],
         "bound by": [naming.phrase(d.bottleneck or text.NONE) for d in found],
         "train loss": [_training(d) for d in found],

@@ -53,6 +53,13 @@ def seconds(value: float | None) -> str:
     return _in_units(value, {" s": 1.0, " ms": 1e-3, " µs": 1e-6}) or f"{_digits(value * 1e9)} ns"
 
 
+def duration(value: float) -> str:
+    """A long time: 14500 -> "4.03 h"."""
+    return _in_units(value, {" days": 86400.0, " h": 3600.0, " min": 60.0}, least=2.0) or seconds(
+        value
+    )
+
+
 def size(value: float | None) -> str:
     """Bytes with a binary unit: 2048 -> "2.00 KiB"."""
     if value is None:
@@ -106,6 +113,13 @@ def between(interval: Sequence[float]) -> str:
 def predicted(eps: float | None, interval: Sequence[float] | None) -> str:
     """Examples per second with the ends of their 90 % interval: "35.0k (30.7k to 39.3k)"."""
     return rate(eps) if interval is None else f"{rate(eps)} ({between(interval)})"
+
+
+def money(amount: float, currency: str) -> str:
+    """An amount with three digits, and no less than a hundredth: "1,234 USD", "0.02 USD"."""
+    if amount >= 1000:
+        return f"{float(f'{amount:.3g}'):,.0f} {currency}"
+    return f"{_digits(amount) if amount >= 0.01 else f'{amount:.2g}'} {currency}"
 
 
 def number(value: float | None, places: int = 3) -> str:

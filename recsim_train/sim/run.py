@@ -13,7 +13,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.cluster.hosts import cores_beyond
+from recsim_train.sim.cluster.hosts import cores_beyond, rented
 from recsim_train.sim.folding import Folding, folding_of, of_short_runs
 from recsim_train.sim.host.memory_check import check_memory, nearly_full
 from recsim_train.sim.simulated_run import SimulatedRun
@@ -62,6 +62,7 @@ def simulate(
         simulated.add_bounds(outcome)
     outcome.facts.memory = {use.name: use.figures() for use in memory}
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
+    outcome.facts.rented = rented(plan, cluster)
     outcome.warn(nearly_full(memory, cluster.colocate))
     outcome.warn(_extrapolated(plan, cluster))
     wanted = plan.experiment.simulation.what_if_steps

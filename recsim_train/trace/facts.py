@@ -163,6 +163,18 @@ class Folded:
 
 
 @dataclass(frozen=True, slots=True)
+class Rented:
+    """What the hosts of a run cost while it goes on."""
+
+    hosts: int
+    per_hour: float
+    """Of all together."""
+    currency: str
+    sources: tuple[str, ...]
+    """Each with the date on which the amount was read there."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServersNeeded:
     """How many servers of one role there are, and how many it takes not to bind."""
 
@@ -346,6 +358,8 @@ class Facts:
     """Relative standard errors of the throughput that it is made of, in quadrature, by cause
     (`recsim_train.sim.why.unsure`); empty: as above, or an older run."""
     what_if: WhatIf | None = None
+    rented: Rented | None = None
+    """None: not all hosts have a price."""
     met_otherwise: float | None = None
     """Examples per second if free loops came to the busiest server in turn where they come at once,
     or at once where they come in turn; None: it makes no difference, or was not asked."""

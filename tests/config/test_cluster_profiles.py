@@ -54,6 +54,51 @@ def failure(path: Path) -> str:
     return str(caught.value)
 
 
+RENT = {"per_hour": 1.5, "currency": "EUR", "source": "a contract", "date": "2026-11-01"}
+
+
+def rented(**changes: object) -> dict[str, Any]:
+    host = {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s"}
+    return profile(hosts={"default": host | {"rent": RENT | changes}})
+
+
+def test_what_hosts_cost(tmp_path: Path) -> None:
+    dear = [{"rent": RENT | {"per_hour": 4}, "count": 1}, {"cores": 8}]
+    cluster = load_cluster(str(write(tmp_path, {**rented(), "mixed": {"trainer": dear}})))
+    rents = [cluster.host_of("trainer", n).rent for n in (0, 1)]
+    assert [rent and (rent.per_hour, rent.currency, rent.date) for rent in rents] == [
+        (4.0, "EUR", "2026-11-01"),
+        (1.5, "EUR", "2026-11-01"),
+    ]
+    assert load_cluster(str(write(tmp_path, profile()))).host("trainer").rent is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"per_hour": 0}, "rent.per_hour: expected"),
+        ({"per_hour": "1.5 EUR"}, "rent.per_hour: expected"),
+        ({"currency": ""}, "rent.currency: expected"),
+        ({"source": " "}, "rent.source: expected"),
+        ({"date": "1 November"}, "rent.date: expected"),
+    ],
+)
+def test_a_cost_that_says_too_little(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    assert said in failure(write(tmp_path, rented(**changes)))
+    (missing,) = changes
+    left = {key: value for key, value in RENT.items() if key != missing}
+    host = {"cores": 4, "memory": "24 GiB", "nic": "25 Gbit/s", "rent": left}
+    assert f"rent.{missing}: missing" in failure(
+        write(tmp_path, profile(hosts={"default": host}), "q")
+    )
+
+
+def test_currencies_are_not_converted(tmp_path: Path) -> None:
+    mixed = {"trainer": [{"rent": RENT | {"currency": "USD"}}]}
+    said = failure(write(tmp_path, {**rented(), "mixed": mixed}))
+    assert "mixed.trainer[0].rent.currency: expected EUR as elsewhere" in said
+
+
 @pytest.mark.parametrize("path", OURS, ids=lambda p: p.name)
 def test_our_own_profiles_load(path: Path) -> None:
     cluster = load_cluster(str(path))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from recsim_train.report.runs import finished
+from recsim_train.report.runs import finished, limits
 from recsim_train.report.terminal import show
 from recsim_train.report.write import Report, report_on
+from recsim_train.results.interval import of_summary
+from recsim_train.results.rundir import read_run
+from recsim_train.trace.facts import Rented
 
 
 def printed(result: Report, width: int) -> str:
@@ -54,6 +59,32 @@ def test_a_prediction_alone_opens_with_itself(tmp_path: Path, factory: Any) -> N
     page = result.page.read_text(encoding="utf-8")
     for text in (page, short):
         assert text.index("predicted") < text.index(NOTE)  # the note comes later
+
+
+def test_what_a_billion_examples_cost(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    found = factory.outcome(plan, jitter=0.1)
+    found.facts.calibration_ci95 = (10_000.0, 40_000.0)
+    found.facts.rented = Rented(20, 30.0, "EUR", ("a contract, 2026-11-01",))
+    record = factory.write(tmp_path / "runs", plan, "simulated", found=found)
+    summary = read_run(record.path).summary  # as it was written
+    eps = summary.examples_per_second
+    assert eps is not None
+    low, high = of_summary(summary) or (0.0, 0.0)
+    # 30 an hour, so much a second, for so many seconds
+    costs = [30.0 / 3600.0 * (1e9 / rate) for rate in (eps, high, low)]
+    for said, cost in zip(costs_of(limits(summary)), costs, strict=True):
+        assert said == pytest.approx(cost, rel=0.01)
+    (line,) = [said for said in limits(summary) if "an hour" in said]
+    assert line.startswith("The 20 hosts cost 30.0 EUR an hour (a contract, 2026-11-01): ")
+    terminal = printed(report_on([tmp_path / "runs"], tmp_path / "report"), 300)
+    assert "cost/1e9 examples" in terminal
+
+
+def costs_of(said: list[str]) -> list[float]:
+    (line,) = [text for text in said if "for a billion" in text]
+    amounts = re.findall(r"([\d,.]+) EUR", line.split("): ")[1])
+    return [float(amount.replace(",", "")) for amount in amounts]
 
 
 def test_strategies_alone_are_compared_as_far_as_intervals_tell(

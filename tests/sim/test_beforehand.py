@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 QUICK = ["model=tiny", "data.path=null", "training.steps=40", "training.warmup_steps=4"]
 
 
-def job(*sets: str, profile: str = "tests/frozen-2core.yaml") -> Job:
+def job(*sets: str, profile: str = "tests/frozen-2core.yaml", what_if: bool = False) -> Job:
     file = ROOT / "experiments" / "quickstart.yaml"
-    (only,) = calls.load(file, ROOT / profile, [*QUICK, *sets]).jobs()
+    (only,) = calls.load(file, ROOT / profile, [*QUICK, *sets]).jobs(what_if=what_if)
     return only
 
 
@@ -46,7 +46,9 @@ def test_the_bound_is_nearly_that_of_the_prediction(sets: list[str]) -> None:
     asked = job(*sets)
     found = beforehand(asked.plan, asked.profile)
     outcome = simulate(asked.plan, asked.profile)
-    assert found.bound == pytest.approx(outcome.bound_eps, rel=0.05)
+    # a look sees caches while they fill
+    near = 0.15 if "strategy=scalefreectr" in sets else 0.05
+    assert found.bound == pytest.approx(outcome.bound_eps, rel=near)
     bounds = outcome.facts.class_bounds
     assert bounds[next(iter(found.bounds))] < 1.2 * min(bounds.values())
 
@@ -77,13 +79,13 @@ def test_it_does_not_matter_when_a_reader_works(
 
 def test_asking_takes_as_long_as_there_are_runs() -> None:
     sets = ["simulation.precision=0 %", "roles.dense_servers=2"]
-    asked = job(*sets)
+    asked = job(*sets, what_if=True)
     found = beforehand(asked.plan, asked.profile)
     runs = simulate(asked.plan, asked.profile).facts.what_if
     assert runs is not None
-    # of a warm-up of 2 and 8 steps, beside one of 4 and 40
-    assert found.asking / found.seconds[1] == pytest.approx(runs.runs * (2 + 8) / (4 + 40))
-    assert known(*sets, "simulation.what_if_steps=0").asking == 0.0
+    # of a warm-up of 2 and 5 steps, beside one of 4 and 40
+    assert found.asking / found.seconds[1] == pytest.approx(runs.runs * (2 + 5) / (4 + 40))
+    assert known(*sets).asking == 0.0
 
 
 def test_nothing_is_solved_or_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

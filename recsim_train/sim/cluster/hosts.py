@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
@@ -11,6 +12,7 @@ from recsim_train.config.topology import host_of_name
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.racks import racks_of
 from recsim_train.sim.jitter import stream
+from recsim_train.trace.facts import Rented
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,20 @@ def busy_cores(plan: Plan, cluster: Cluster) -> int:
         for i in plan.instances
         if i.role != "reader"
     )
+
+
+def rented(plan: Plan, cluster: Cluster) -> Rented | None:
+    """What all hosts cost; None where one of them has no price."""
+    if cluster.colocate:
+        hosts = [cluster.hosts["default"]]
+    else:
+        hosts = [cluster.host_of(i.role, i.index) for i in plan.instances]
+    rents = [host.rent for host in hosts if host.rent is not None]
+    if len(rents) < len(hosts):
+        return None
+    sources = dict.fromkeys(f"{rent.source}, {rent.date}" for rent in rents)
+    whole = fsum(rent.per_hour for rent in rents)
+    return Rented(len(hosts), whole, rents[0].currency, tuple(sources))
 
 
 def cores_beyond(plan: Plan, cluster: Cluster) -> int | None:

@@ -1,0 +1,36 @@
+"""A whole training at a predicted throughput: how long it takes, and what its hosts cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recsim_train.results.figures import Summary
+from recsim_train.results.interval import of_summary
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Training on so many examples. Ends of intervals are those of the prediction's 90 % one."""
+
+    examples: float
+    seconds: float
+    seconds90: tuple[float, float] | None
+    cost: float | None = None
+    """None: not all hosts have a price."""
+    cost90: tuple[float, float] | None = None
+    currency: str | None = None
+
+
+def whole_training(summary: Summary, examples: float) -> Whole | None:
+    """None where there is no throughput. What goes on beside training (evaluation, checkpoints,
+    starting) is not in it."""
+    eps, rented = summary.examples_per_second, summary.facts.rented
+    if not eps:
+        return None
+    rates = of_summary(summary)
+    ends = None if rates is None or not rates[0] else (examples / rates[1], examples / rates[0])
+    if rented is None:
+        return Whole(examples, examples / eps, ends)
+    each = rented.per_hour / 3600.0
+    costs = None if ends is None else (each * ends[0], each * ends[1])
+    return Whole(examples, examples / eps, ends, each * examples / eps, costs, rented.currency)
