@@ -102,8 +102,9 @@ def of_prediction(
     """Throughput, what binds, and memory. ``interval``: 90 %, if it is not the run's own."""
     summary = record.summary
     found = [throughput(title, summary.examples_per_second, interval or of_summary(summary))]
-    if (other := summary.facts.met_otherwise) is not None:
-        way = "at once" if other < (summary.examples_per_second or 0.0) else "in turn"
+    other, eps = summary.facts.met_otherwise, summary.examples_per_second or 0.0
+    if other is not None and text.rate(other) != text.rate(eps):
+        way = "at once" if other < eps else "in turn"
         said = f"{found[0].said}; {text.rate(other)} if loops come to the busiest server {way}"
         found[0] = replace(found[0], said=said)
     if (binds := advice(summary)) is not None:

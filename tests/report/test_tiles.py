@@ -70,9 +70,14 @@ def test_what_may_be_another_throughput_stands_on_the_card(tmp_path: Path, facto
     plan = factory.plan()
     found = prediction(factory, plan)
     found.facts.met_otherwise = 7_000.0
-    factory.write(tmp_path, plan, "simulated", found=found)
-    _, said = shown(report_on([tmp_path]).report.tiles)["predicted"]
+    first = factory.write(tmp_path / "other", plan, "simulated", found=found)
+    _, said = shown(report_on([tmp_path / "other"]).report.tiles)["predicted"]
     assert said.endswith("(90 % interval); 7.00k if loops come to the busiest server at once")
+    # which is the same figure
+    found.facts.met_otherwise = 1.00001 * first.summary.examples_per_second
+    factory.write(tmp_path / "same", plan, "simulated", found=found)
+    _, said = shown(report_on([tmp_path / "same"]).report.tiles)["predicted"]
+    assert said.endswith("(90 % interval)")
 
 
 def test_of_several_predictions_the_fastest_counts(tmp_path: Path, factory: Any) -> None:
