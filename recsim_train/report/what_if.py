@@ -73,6 +73,11 @@ _NOTHING_MISSED = (
     "runs, which are few and short: that is no proof that it has none"
 )
 
+_ENDED_ONLY = (
+    "The interval is only of where the simulation ended: what errors of the prices add was not "
+    "asked (simulation.what_if_steps)"
+)
+
 
 def name_of(resource: str) -> str:
     """A resource in words: "costs.gemm_flop" is the price of a flop of matrix products."""
@@ -109,10 +114,10 @@ def telling(summary: Summary) -> list[tuple[str, float, float]]:
 
 
 def sentences(summary: Summary, most: int = 6) -> list[str]:
-    """What would change the throughput; none where it was not asked."""
+    """What would change the throughput; where it was not asked, what the interval lacks."""
     asked = summary.facts.what_if
     if asked is None:
-        return []
+        return [_ENDED_ONLY] if summary.world == "simulated" and summary.ci95 else []
     found = telling(summary)
     step = text.percent(asked.step).replace(".0 ", " ")
     changes = {name: f"{name_of(name)} {text.percent(c, signed=True)}" for name, c, _ in found}

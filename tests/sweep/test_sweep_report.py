@@ -189,6 +189,11 @@ def test_what_if_that_was_not_asked(factory: Any) -> None:
     nothing = factory.summary(examples_per_second=5.0)
     assert sentences(nothing) == []
     assert what_if_figure(nothing, "w", "x") is None
+    (said,) = sentences(
+        factory.summary(world="simulated", examples_per_second=5.0, ci95=(4.9, 5.1))
+    )
+    assert said.startswith("The interval is only of where the simulation ended")
+    assert sentences(factory.summary(world="real", examples_per_second=5.0, ci95=(4.9, 5.1))) == []
 
 
 def everywhere(found: SweepFindings, out: Path) -> list[str]:
