@@ -12,6 +12,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+ROOT = Path(__file__).parents[1]
+SIMULATE = [
+    "simulate", ROOT / "experiments/quickstart.yaml",
+    "--cluster", ROOT / "tests/frozen-2core.yaml",
+    "--set", "model=tiny", "--set", "data.path=null", "--set", "training.steps=20",
+]  # fmt: skip
+"""A short prediction."""
+
 
 def command(
     *words: str | Path, cwd: Path, env: dict[str, str] | None = None

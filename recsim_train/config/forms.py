@@ -9,7 +9,7 @@ from recsim_train.config.experiment import Model
 from recsim_train.config.options import Schemas
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import KeyPath, Mistakes, shown
-from recsim_train.config.tables import rows_of, write_out_tables
+from recsim_train.config.tables import is_integer, rows_of, write_out_tables
 from recsim_train.config.validate import check
 
 MODEL_KEYS = ("preset", "max_rows")
@@ -53,7 +53,7 @@ def write_out_model(raw: object, mistakes: Mistakes) -> dict[str, Any] | None:
             return None
         fields = PRESETS[preset].model(preset) | own
         dim = own.get("embedding_dim")
-        if _is_integer(dim) and "bottom_mlp" not in own and fields["bottom_mlp"]:
+        if is_integer(dim) and "bottom_mlp" not in own and fields["bottom_mlp"]:
             # The interaction needs both widths equal: one override is meant for both.
             fields["bottom_mlp"] = [*fields["bottom_mlp"][:-1], dim]
     if "tables" in own:
@@ -73,14 +73,10 @@ def _capped(tables: object, most: object, mistakes: Mistakes) -> object:
         return tables
     return [
         {**table, "rows": min(table["rows"], most)}
-        if isinstance(table, dict) and _is_integer(table.get("rows"))
+        if isinstance(table, dict) and is_integer(table.get("rows"))
         else table
         for table in tables
     ]
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def write_out_strategies(raw: object, schemas: Schemas, mistakes: Mistakes) -> list[dict[str, Any]]:

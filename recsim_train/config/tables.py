@@ -60,19 +60,24 @@ def rows_of(value: object) -> object:
     return value
 
 
+def is_integer(value: Any) -> bool:
+    """Whether it is a whole number; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _written(
     item: object, alone: bool, dim: object, path: KeyPath, mistakes: Mistakes
 ) -> list[Any]:
     """The tables that one entry stands for."""
     if not isinstance(item, dict):
         rows = rows_of(item)
-        return [{"rows": rows} if isinstance(rows, int) and not isinstance(rows, bool) else item]
+        return [{"rows": rows} if is_integer(rows) else item]
     table = _fields(item)
     _check_width(table, dim, path, mistakes)
     if not alone and "count" not in table:
         return [table]
-    count = table.pop("count", None)
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_TABLES:
+    count: Any = table.pop("count", None)
+    if not is_integer(count) or not 1 <= count <= MOST_TABLES:
         given = "count" in item
         got = f", got {shown(count)}" if given else "; 'count' is missing"
         mistakes.add(

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data
 from recsim_train.config.validate import parse
-from recsim_train.report import anatomy, compression, naming, text, what_if
+from recsim_train.report import anatomy, compression, cost, naming, text, what_if
 from recsim_train.report.advice import advice
 from recsim_train.report.document import (
     Chapter,
@@ -29,7 +29,6 @@ from recsim_train.results.folder import is_sweep, is_validation
 from recsim_train.results.interval import of_summary
 from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
-from recsim_train.results.whole import Whole, whole_training
 from recsim_train.strategy.options import flat
 
 
@@ -38,7 +37,7 @@ def finished(runs: Sequence[RunRecord], examples: float | None = None) -> Docume
     takes."""
 
     def said_of(run: RunRecord) -> list[str]:
-        whole = "" if examples is None else whole_said(run.summary, examples)
+        whole = "" if examples is None else cost.whole_said(run.summary, examples)
         return [*([whole] if whole else ()), *limits(run.summary)]
 
     said = [Lines(stopped(said_of(run)), lead=_title(run)) for run in runs]
@@ -49,47 +48,12 @@ def finished(runs: Sequence[RunRecord], examples: float | None = None) -> Docume
 def limits(summary: Summary) -> list[str]:
     """Why a prediction is what it is and what would change it, without full stops."""
     costs = anatomy.reliability(summary)
-    return [*anatomy.sentences(summary), *costs, *_rent(summary), *what_if.sentences(summary)]
-
-
-_MANY = 1e9
-"""Examples that a cost is said of."""
-
-
-def _rent(summary: Summary) -> list[str]:
-    rented, whole = summary.facts.rented, whole_training(summary, _MANY)
-    if rented is None or whole is None:
-        return []
-    hour = text.money(rented.per_hour, rented.currency)
-    hosts = "The host costs" if rented.hosts == 1 else f"The {rented.hosts} hosts cost"
-    said = f"{hosts} {hour} an hour ({'; '.join(rented.sources)})"
-    return [f"{said}: {_amount(whole)} for a billion examples"]
-
-
-def _amount(whole: Whole) -> str:
-    if whole.cost is None or whole.currency is None:
-        return text.NONE
-    ends = [text.money(end, whole.currency) for end in whole.cost90 or ()]
-    return text.money(whole.cost, whole.currency) + (f" ({' to '.join(ends)})" if ends else "")
-
-
-def _cost(summary: Summary) -> str:
-    whole = whole_training(summary, _MANY)
-    if whole is None or whole.cost is None or whole.currency is None:
-        return text.NONE
-    return text.money(whole.cost, whole.currency)
-
-
-def whole_said(summary: Summary, examples: float) -> str:
-    """How long a whole training takes and what it costs; empty without a throughput."""
-    whole = whole_training(summary, examples)
-    if whole is None:
-        return ""
-    ends = [text.duration(end) for end in whole.seconds90 or ()]
-    said = f"Training on {text.rate(examples)} examples takes {text.duration(whole.seconds)}"
-    said += f" ({' to '.join(ends)})" if ends else ""
-    costs = "what it costs is not known, because not every host has a price (rent)"
-    return f"{said}; {costs if whole.cost is None else f'it costs {_amount(whole)}'}"
+    return [
+        *anatomy.sentences(summary),
+        *costs,
+        *cost.sentences(summary),
+        *what_if.sentences(summary),
+    ]
 
 
 def run_table(runs: Sequence[RunRecord]) -> TextTable:
@@ -114,7 +78,7 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "staleness": [text.staleness(d.synchronisation) for d in found],
         "compression": [compression.cell(d) for d in found],
         "memory": [_memory(run) for run in runs],
-        "cost/1e9 examples": [_cost(d) for d in found],
+        "cost/1e9 examples": [cost.cell(d) for d in found],
         "what binds": [binds.what if (binds := advice(d)) else text.NONE for d in found],
         "bound by": [naming.phrase(d.bottleneck or text.NONE) for d in found],
         "train loss": [_training(d) for d in found],

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import answer, command
+from tests.commands import SIMULATE, answer, command
 
-ROOT = Path(__file__).parents[2]
-SIMULATE = [
-    "simulate", ROOT / "experiments/quickstart.yaml",
-    "--cluster", ROOT / "tests/frozen-2core.yaml",
-    "--set", "model=tiny", "--set", "data.path=null", "--set", "training.steps=20",
-]  # fmt: skip
 RENT = "cluster.hosts.default.rent={per_hour: 3.6, currency: EUR, source: ours, date: 2026-11-01}"
 
 

@@ -15,14 +15,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.sim import run
 from recsim_train.sim.fluid import core, solver
 from recsim_train.trace.progress import about, between
-from tests.commands import command
-
-ROOT = Path(__file__).parents[2]
-SIMULATE = [
-    "simulate", ROOT / "experiments/quickstart.yaml",
-    "--cluster", ROOT / "tests/frozen-2core.yaml",
-    "--set", "model=tiny", "--set", "data.path=null", "--set", "training.steps=20",
-]  # fmt: skip
+from tests.commands import SIMULATE, command
 
 
 def place(lines: list[str], pattern: str) -> int:

@@ -1,0 +1,48 @@
+"""What training costs, and how long a whole one takes, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recsim_train.report import text
+from recsim_train.results.figures import Summary
+from recsim_train.results.whole import Whole, whole_training
+
+_MANY = 1e9
+"""Examples that a cost is said of."""
+
+
+def sentences(summary: Summary) -> list[str]:
+    """What an hour and a billion examples cost; nothing where not every host has a price."""
+    rented, whole = summary.facts.rented, whole_training(summary, _MANY)
+    if rented is None or whole is None:
+        return []
+    hour = text.money(rented.per_hour, rented.currency)
+    hosts = "The host costs" if rented.hosts == 1 else f"The {rented.hosts} hosts cost"
+    said = f"{hosts} {hour} an hour ({'; '.join(rented.sources)})"
+    return [f"{said}: {_amount(whole, whole.cost90)} for a billion examples"]
+
+
+def _amount(whole: Whole, interval: Sequence[float] | None) -> str:
+    if whole.cost is None or whole.currency is None:
+        return text.NONE
+    ends = [text.money(end, whole.currency) for end in interval or ()]
+    return text.money(whole.cost, whole.currency) + (f" ({' to '.join(ends)})" if ends else "")
+
+
+def cell(summary: Summary) -> str:
+    """Of a billion examples, without its interval."""
+    whole = whole_training(summary, _MANY)
+    return text.NONE if whole is None else _amount(whole, ())
+
+
+def whole_said(summary: Summary, examples: float) -> str:
+    """How long a whole training takes and what it costs; empty without a throughput."""
+    whole = whole_training(summary, examples)
+    if whole is None:
+        return ""
+    ends = [text.duration(end) for end in whole.seconds90 or ()]
+    said = f"Training on {text.rate(examples)} examples takes {text.duration(whole.seconds)}"
+    said += f" ({' to '.join(ends)})" if ends else ""
+    costs = "what it costs is not known, because not every host has a price (rent)"
+    return f"{said}; {costs if whole.cost is None else f'it costs {_amount(whole, whole.cost90)}'}"
