@@ -239,7 +239,7 @@ def _check_operations(operations: Sequence[MeasuredOperation], mistakes: Mistake
 def _check_surroundings(cluster: Cluster, mistakes: Mistakes) -> None:
     """What surrounds the hosts fits together, and there are hosts for it."""
     if cluster.colocate:
-        for key in ("mixed", "topology", "background", "failures"):
+        for key in ("per_host", "mixed", "topology", "background", "failures"):
             if getattr(cluster, key):
                 mistakes.add(
                     (key,),

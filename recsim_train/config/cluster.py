@@ -377,9 +377,13 @@ class Cluster(Section):
     """Whether all roles are processes of one machine (of the type ``hosts.default``)."""
     hosts: dict[Literal["default"] | RoleName, Host]
     """Host types: "default", and others for roles that have their own."""
+    per_host: dict[RoleName, Positive] | None = None
+    """How many processes of a role share a host: with 4 trainers those numbered 0 to 3 the first
+    one, 4 to 7 the next. Its cores, its memory and its NIC are theirs together, and what they send
+    each other stays within it. Processes of roles that are not named have hosts of their own."""
     mixed: dict[RoleName, tuple[MixedHosts, ...]] | None = None
-    """Roles whose hosts differ: the first ``count`` instances, the next ones ..., by what each
-    entry has otherwise than the role's host type."""
+    """Roles whose hosts differ: the first ``count`` hosts, the next ones ..., by what each entry
+    has otherwise than the role's host type."""
     network: Network
     contention: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Speed of each core when all cores of a machine are busy, relative to one busy alone."""
@@ -418,9 +422,14 @@ class Cluster(Section):
             return self.hosts["default"]
         return self.hosts[role]
 
+    def together(self, role: RoleName) -> int:
+        """How many processes of a role share a host; not for one machine of all roles."""
+        return (self.per_host or {}).get(role, 1)
+
     def host_of(self, role: RoleName, index: int) -> Host:
         """The host of one instance. Raises NoHostError where ``mixed`` describes fewer hosts."""
         host, first = self.host(role), 0
+        index //= self.together(role)
         entries = (self.mixed or {}).get(role, ())
         for entry in entries:
             if entry.count is None or index < first + entry.count:
@@ -435,6 +444,7 @@ class Cluster(Section):
         if entries:
             raise NoHostError(
                 f"cluster profile {self.name}: mixed.{role} describes {first} hosts, too few for "
-                f"{role}[{index}]; leave out the last entry's count for all further ones"
+                f"{role}[{index * self.together(role)}]; leave out the last entry's count for all "
+                "further ones"
             )
         return host

@@ -13,19 +13,21 @@ _RESOURCES = {
     "interpreter": "interpreter lock",
     "nic.tx": "network card, sending",
     "nic.rx": "network card, receiving",
+    "loopback.tx": "loopback, sending",
+    "loopback.rx": "loopback, receiving",
     "thread": "parsing thread",
     "up": "uplink, outwards",
     "down": "uplink, inwards",
 }
 _PHRASES = (
-    (r"NIC send of (\w+(?:\[\d+\])?)", r"the network card of \1, sending"),
-    (r"NIC receive of (\w+(?:\[\d+\])?)", r"the network card of \1, receiving"),
+    (r"NIC send of (\w+(?:\[[\d-]+\])?)", r"the network card of \1, sending"),
+    (r"NIC receive of (\w+(?:\[[\d-]+\])?)", r"the network card of \1, receiving"),
     (r": NIC send", r": network card, sending"),
     (r": NIC receive", r": network card, receiving"),
     (r"\bNIC\b", "network card"),
     (r"(\d)%", r"\1 %"),
 )
-_INSTANCE = re.compile(r"\b(trainer|embedding_server|dense_server|reader)(?:\[(\d+)\])?")
+_INSTANCE = re.compile(r"\b(trainer|embedding_server|dense_server|reader)(?:\[([\d-]+)\])?")
 _LINES = {
     ledger.RUNTIME: "between operations",
     ledger.ASKING: "making requests",
@@ -82,8 +84,14 @@ def price(name: str) -> str:
 
 
 def instance(name: str) -> str:
-    """A process or host: "embedding_server[1]" is embedding server 1."""
-    return _INSTANCE.sub(lambda m: " ".join(filter(None, (m[1].replace("_", " "), m[2]))), name)
+    """A process or host: "embedding_server[1]" is embedding server 1, and the host "trainer[4-7]"
+    that of trainers 4-7."""
+
+    def said(match: re.Match[str]) -> str:
+        role, which = match[1].replace("_", " "), match[2] or ""
+        return " ".join(filter(None, (role + "s" * ("-" in which), which)))
+
+    return _INSTANCE.sub(said, name)
 
 
 def loop(name: str) -> str:

@@ -27,7 +27,7 @@ from recsim_train.report.document import (
 from recsim_train.results.figures import Summary
 from recsim_train.results.folder import is_sweep, is_validation
 from recsim_train.results.interval import of_summary
-from recsim_train.results.row import flat_settings
+from recsim_train.results.row import flat_settings, memory_of_hosts
 from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
 from recsim_train.strategy.options import flat
 
@@ -178,15 +178,13 @@ class Fullest(NamedTuple):
 
 def fullest(run: RunRecord) -> Fullest | None:
     """Of a prediction; None: not known."""
-    uses = {name: use for name, use in run.summary.facts.memory.items() if use.available}
-    if not uses:
+    colocate = bool((run.manifest.get("cluster") or {}).get("colocate"))
+    hosts = memory_of_hosts(run.summary.facts, colocate)
+    if not hosts:
         return None
-    if (run.manifest.get("cluster") or {}).get("colocate"):
-        there = next(iter(uses.values())).available
-        return Fullest("all on one machine", sum(use.bytes for use in uses.values()), there)
-    name = max(uses, key=lambda n: uses[n].bytes / uses[n].available)
-    where = f"host of {naming.instance(name)}, the fullest"
-    return Fullest(where, uses[name].bytes, uses[name].available)
+    name, (filled, there) = max(hosts.items(), key=lambda host: host[1][0] / host[1][1])
+    where = "all on one machine" if colocate else f"host of {naming.instance(name)}, the fullest"
+    return Fullest(where, filled, there)
 
 
 def _payload(summary: Summary) -> str:

@@ -150,7 +150,7 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
         record,
         summary.examples_per_second or 0.0,
         of_summary(summary) or UNKNOWN,
-        (processes, cores_of(summary.facts.cores, colocated) or 0.0, threads, 0.0),
+        (processes, cores_of(summary.facts, colocated) or 0.0, threads, 0.0),
         summary.synchronisation.elp,
     )
 

@@ -9,6 +9,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Summary, document_of
 from recsim_train.results.folder import clean
+from recsim_train.trace.facts import Facts
 
 COMPLETE, DOES_NOT_FIT, FAILED = "complete", "does not fit", "failed"
 
@@ -113,7 +114,7 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
     gap, staleness = synchronisation.sync_gap, synchronisation.staleness
     per_step = [size for size in summary.bytes_by_effect.values() if size is not None]
     uses = facts.memory.values()
-    shares = [use.bytes / use.available for use in uses if use.available]
+    shares = [filled / there for filled, there in memory_of_hosts(facts, colocate).values()]
     named = document["facts"] | document
     low, high = summary.ci95 or (None, None)
     least, most = facts.calibration_ci95 or (None, None)
@@ -127,10 +128,10 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
         "sync_gap": gap and gap.mean,
         "sync_gap_per_thread": synchronisation.sync_gap_per_thread,
         "staleness": staleness and staleness.mean,
-        "cores": cores_of(facts.cores, colocate),
+        "cores": cores_of(facts, colocate),
         "cpu_per_example": cpu_by_line(summary),
         "memory_bytes": max((use.bytes for use in uses), default=None),
-        "memory_share": (sum if colocate else max)(shares) if shares else None,
+        "memory_share": max(shares, default=None),
     }
 
 
@@ -141,11 +142,24 @@ def cpu_by_line(summary: Summary) -> dict[str, float] | None:
     return None if lines is None else named
 
 
-def cores_of(by_process: Mapping[str, float], colocate: bool) -> float | None:
-    """Cores of all hosts, from those of each process's host; where they share one, its own."""
-    if not by_process:
-        return None
-    return float((max if colocate else sum)(by_process.values()))
+def cores_of(facts: Facts, colocate: bool) -> float | None:
+    """Cores of all hosts together; None: not known."""
+    by_host = {_host(facts, name, colocate): count for name, count in facts.cores.items()}
+    return float(sum(by_host.values())) if by_host else None
+
+
+def memory_of_hosts(facts: Facts, colocate: bool) -> dict[str, tuple[float, float]]:
+    """By host: bytes that its processes need, and that it has, where that is known."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, use in facts.memory.items():
+        if use.available:
+            host = _host(facts, name, colocate)
+            found[host] = found.get(host, (0.0, 0.0))[0] + use.bytes, use.available
+    return found
+
+
+def _host(facts: Facts, process: str, colocate: bool) -> str:
+    return "" if colocate else facts.hosts.get(process, process)
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

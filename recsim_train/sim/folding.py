@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, lcm
 
 import numpy as np
 
@@ -74,6 +74,11 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
         hosts = max(hosts, plan.embedding.service.group)
     if isinstance(plan.net, TaggedNet):
         hosts = max(hosts, plan.net.hosts)
+    # trainers of one host share it, so that only whole hosts are alike
+    together = cluster.together("trainer")
+    if trainers % together:
+        return every
+    hosts = lcm(hosts, together)
     blocks = trainers // hosts
     varies = settings.stragglers and (cluster.jitter > 0.0 or cluster.stragglers is not None)
     own = plan.embedding is not None and plan.embedding.service.access == "own"

@@ -12,6 +12,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import check_cache
+from recsim_train.placement.hosts import host_names
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import cores_beyond, rented
 from recsim_train.sim.folding import Folding, folding_of, of_short_runs
@@ -60,10 +61,12 @@ def simulate(
         if folding.simulated < folding.trainers:
             _say_folding(simulated, outcome)
         simulated.add_bounds(outcome)
-    outcome.facts.memory = {use.name: use.figures() for use in memory}
+    outcome.facts.memory = {use.name: use.figures() for host in memory for use in host.uses}
+    if cluster.per_host:
+        outcome.facts.hosts = host_names(plan.instances, cluster)
     outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
     outcome.facts.rented = rented(plan, cluster)
-    outcome.warn(nearly_full(memory, cluster.colocate))
+    outcome.warn(nearly_full(memory))
     outcome.warn(_extrapolated(plan, cluster))
     wanted = plan.experiment.simulation.what_if_steps
     predicted = None if outcome.speed is None else outcome.speed.examples_per_second
@@ -176,7 +179,10 @@ def times_of(plan: Plan, cluster: Cluster) -> dict[str, ProcessTimes]:
     simulated.run(None, min(_COUNTED, plan.experiment.training.steps), calls=calls)
     locked = simulated.runtime.pricing.locked
     found = {
-        i.name: ProcessTimes(cluster.host_of(i.role, i.index).cores, {}) for i in plan.instances
+        i.name: ProcessTimes(
+            max(1, cluster.host_of(i.role, i.index).cores // cluster.together(i.role)), {}
+        )
+        for i in plan.instances
     }
     for (process, what), (count, seconds) in calls.items():
         if what in OPS:

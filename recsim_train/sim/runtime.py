@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
@@ -276,7 +277,9 @@ class Runtime:
 
 def _beside(plan: Plan, cluster: Cluster) -> float:
     """Of a trainer's machine the share of its other cores for which there is a loop."""
-    machines = 1 if cluster.colocate else plan.experiment.roles.trainers
+    machines = 1
+    if not cluster.colocate:
+        machines = ceil(plan.experiment.roles.trainers / cluster.together("trainer"))
     loops = len(plan.all_loops) * plan.operation_threads / machines
     cores = cluster.host("trainer").cores
     return min(1.0, (loops - 1.0) / (cores - 1.0)) if cores > 1.0 else 1.0

@@ -86,7 +86,7 @@ class SimulatedRun:
 
         def on_step(completed: int) -> None:
             # an early stop would not see what happens rarely
-            if completed == total or runtime.machines.changing:
+            if completed == total or runtime.machines.there.changing:
                 return
             counted = completed - warmup
             if steps is None and steady.reached(counted, self.within):

@@ -336,6 +336,8 @@ class Facts:
     """By process."""
     cores: dict[str, float] = field(default_factory=dict)
     """Of its host, by process."""
+    hosts: dict[str, str] = field(default_factory=dict)
+    """By process the name of its host, where the profile says that some share one."""
 
     # of a prediction: why it is what it is
     bounds: dict[str, float] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import plain
 from recsim_train.config.experiment import Experiment
-from recsim_train.placement.racks import racks_of
+from recsim_train.placement.hosts import hosts_of
 from recsim_train.results.figures import Summary
 from recsim_train.session.job import Job
 from recsim_train.strategy import effects
@@ -48,10 +48,11 @@ def changes(cluster: Cluster, base: Cluster) -> dict[str, Any]:
 def label_of(job: Job) -> str:
     """A configuration's cluster in words."""
     cluster, instances = job.profile, job.plan.instances
-    rates = sorted({cluster.host_of(i.role, i.index).nic * 8 / 1e6 for i in instances})
-    racks = len(set(racks_of(instances, cluster).values())) if cluster.topology else 1
+    hosts = hosts_of(instances, cluster)
+    rates = sorted({host.kind.nic * 8 / 1e6 for host in hosts})
+    racks = len({host.rack for host in hosts})
     said = [
-        f"{len(instances)} hosts at {' and '.join(f'{rate:g}' for rate in rates)} Mbit/s",
+        f"{len(hosts)} hosts at {' and '.join(f'{rate:g}' for rate in rates)} Mbit/s",
         cluster.network.queue,
         *([f"{racks} racks"] if racks > 1 else []),
         f"compute {job.plan.experiment.execution.compute}",

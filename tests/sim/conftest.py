@@ -23,7 +23,7 @@ from recsim_train.data.counts import ShardCount
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.shares import Shares
-from recsim_train.sim.host import machines
+from recsim_train.sim.messages import gloo_group
 from recsim_train.sim.run import simulate
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import Strategy
@@ -62,7 +62,7 @@ PRICES = {
 def equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages share links equally, and nothing acknowledges them: what closed forms know."""
     monkeypatch.setattr(Shares, "begin", lambda *given: (0.0, 1.0))
-    monkeypatch.setattr(machines, "ANSWERED", 0.0)
+    monkeypatch.setattr(gloo_group, "ANSWERED", 0.0)
 
 
 class FakeCounts:

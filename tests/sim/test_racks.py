@@ -13,7 +13,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import RackTopology, Traffic
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.racks import hosts_left, racks_of
+from recsim_train.placement.hosts import hosts_left, hosts_of
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
@@ -93,27 +93,31 @@ def move(world: World, source: Process, target: Process, size: float) -> Event:
 # ------------------------------------------------------------------ where hosts stand
 
 
+def racks_by_process(plan: Plan, cluster: Cluster) -> dict[str, int | None]:
+    hosts = hosts_of(plan.instances, cluster)
+    return {i.name: host.rack for host in hosts for i in host.instances}
+
+
 def test_round_robin_by_role(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles=MANY)
-    found = racks_of(plan.instances, clusters(topology=topology(racks=3)))
-    assert {i.name: rack for i, rack in found.items()} == {
+    assert racks_by_process(plan, clusters(topology=topology(racks=3))) == {
         "trainer[0]": 0, "trainer[1]": 1, "trainer[2]": 2, "trainer[3]": 0,
         "embedding_server[0]": 0, "embedding_server[1]": 1, "dense_server[0]": 0, "reader[0]": 0,
     }  # fmt: skip
     # with room for three hosts in each, those that find their rack full go to the next
-    found = racks_of(plan.instances, clusters(topology=topology(racks=3, hosts_per_rack=3)))
+    found = racks_by_process(plan, clusters(topology=topology(racks=3, hosts_per_rack=3)))
     assert list(found.values()) == [0, 1, 2, 0, 0, 1, 1, 2]
 
 
 def test_one_rack_after_the_other(plans: Plans, clusters: Clusters) -> None:
     plan = plans(roles=MANY)
-    even = racks_of(plan.instances, clusters(topology=topology(racks=3, arrange="fill")))
+    even = racks_by_process(plan, clusters(topology=topology(racks=3, arrange="fill")))
     assert list(even.values()) == [0, 0, 0, 1, 1, 1, 2, 2]
     fitting = topology(racks=3, arrange="fill", hosts_per_rack=5)
-    assert list(racks_of(plan.instances, clusters(topology=fitting)).values()) == [0] * 5 + [1] * 3
+    assert list(racks_by_process(plan, clusters(topology=fitting)).values()) == [0] * 5 + [1] * 3
     small = clusters(topology=topology(racks=2, hosts_per_rack=3))
     with pytest.raises(UserError, match="2 racks of 3 hosts are too few for the experiment's 8"):
-        racks_of(plan.instances, small)
+        racks_by_process(plan, small)
 
 
 def test_hosts_that_are_left(plans: Plans, clusters: Clusters) -> None:

@@ -80,7 +80,8 @@ class EmulatedCluster:
 
     def place(self, name: str) -> NetworkPlace:
         """Of the host of a role instance."""
-        return NetworkPlace(INTERFACE, self._hosts[name].descriptor)
+        host = next(host for host in self.layout.hosts if name in host.processes)
+        return NetworkPlace(INTERFACE, self._hosts[host.name].descriptor)
 
     def facts(self, before: Mapping[str, Counted]) -> Emulated:
         """What a run says of them. ``before``: what had been counted when it began."""

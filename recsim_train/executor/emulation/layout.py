@@ -1,6 +1,7 @@
 """Which hosts an emulated cluster has: their addresses, racks and the rates of their links.
 
-A host is a role instance, as in a prediction. No file of the system is touched here.
+They are those of a prediction (`recsim_train.placement.hosts`). No file of the system is touched
+here.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from ipaddress import IPv4Address, ip_address
 from recsim_train.config.cluster import Cluster, Queue
 from recsim_train.config.errors import UserError
 from recsim_train.config.frames import FRAME, SEGMENT, burst, room
-from recsim_train.placement.plan import Instance, Plan
-from recsim_train.placement.racks import racks_of, uplink_rate
+from recsim_train.placement.hosts import JobHost, hosts_of, uplink_rate
+from recsim_train.placement.plan import Plan
 
 _AT_ONCE = 0.3e-3
 """Seconds of a link's rate that frames which are handled as one may take."""
@@ -53,11 +54,13 @@ class EmulatedHost:
     """One host."""
 
     name: str
-    """Of its role instance: trainer[2]."""
+    """By what runs there, as a prediction has it: trainer[2]."""
     address: IPv4Address
     rack: int
     link: Link
     """Its NIC, alike in both directions."""
+    processes: tuple[str, ...] = ()
+    """Names of the role instances there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ def layout_of(plan: Plan, cluster: Cluster) -> EmulatedLayout:
             f"cluster profile {cluster.name}: with colocate: true all roles are processes of one "
             "machine, so there are no hosts to emulate"
         )
-    slowest = min(cluster.host_of(i.role, i.index).nic for i in plan.instances)
+    known = hosts_of(plan.instances, cluster)
+    slowest = min(host.kind.nic for host in known)
     cap = network.connection_cap
     if cap is not None and cap < slowest * network.efficiency:
         raise UserError(
@@ -108,33 +112,25 @@ def layout_of(plan: Plan, cluster: Cluster) -> EmulatedLayout:
         waiting = round(room(frames, network.queue_length))
         return Link(frames, network.queue, waiting)
 
-    racks = racks_of(plan.instances, cluster)
     hosts = tuple(
         EmulatedHost(
-            instance.name,
+            host.name,
             IPv4Address(int(_FIRST) + number),
-            racks.get(instance, 0),
-            link(cluster.host_of(instance.role, instance.index).nic),
+            host.rack or 0,
+            link(host.kind.nic),
+            tuple(instance.name for instance in host.instances),
         )
-        for number, instance in enumerate(plan.instances)
+        for number, host in enumerate(known)
     )
-    return EmulatedLayout(
-        hosts, tuple(link(rate) for rate in _uplinks(plan.instances, racks, cluster))
-    )
+    return EmulatedLayout(hosts, tuple(link(rate) for rate in _uplinks(known, cluster)))
 
 
-def _uplinks(
-    instances: Sequence[Instance], racks: dict[Instance, int], cluster: Cluster
-) -> list[float]:
+def _uplinks(hosts: Sequence[JobHost], cluster: Cluster) -> list[float]:
     topology = cluster.topology
     if topology is None:
         return []
-    by_rack = [[i for i in instances if racks[i] == rack] for rack in range(topology.racks)]
-    return [
-        uplink_rate(topology, cluster, [cluster.host_of(i.role, i.index) for i in members])
-        for members in by_rack
-        if members
-    ]
+    by_rack = [[host for host in hosts if host.rack == rack] for rack in range(topology.racks)]
+    return [uplink_rate(topology, cluster, members) for members in by_rack if members]
 
 
 def lines_of(layout: EmulatedLayout) -> Iterator[str]:

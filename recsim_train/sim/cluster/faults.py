@@ -14,7 +14,8 @@ import numpy as np
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.topology import host_of_name
-from recsim_train.placement.plan import Instance, Plan
+from recsim_train.placement.hosts import JobHost
+from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.conditions import HostCondition
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.jitter import stream
@@ -43,7 +44,7 @@ class Faults:
         engine: Engine,
         plan: Plan,
         cluster: Cluster,
-        hosts: dict[Instance, HostCondition],
+        hosts: dict[JobHost, HostCondition],
     ) -> None:
         self._engine = engine
         self._hosts = hosts
@@ -64,14 +65,14 @@ class Faults:
         if self._failures is not None:
             for failure in self._failures.schedule:
                 role, index = host_of_name(failure.host)
-                for instance in hosts:
-                    if (instance.role, instance.index) == (role, index):
-                        engine.meanwhile(failure.at, partial(self._fail, instance))
+                for host in hosts:
+                    if any((i.role, i.index) == (role, index) for i in host.instances):
+                        engine.meanwhile(failure.at, partial(self._fail, host))
             if self._failures.mtbf is not None:
-                for instance in hosts:
-                    if self._failures.role in (None, instance.role):
-                        own = stream(plan.experiment.seed, instance.name, "failures")
-                        self._next(instance, own, 0.0)
+                for host in hosts:
+                    if self._failures.role in (None, host.instances[0].role):
+                        own = stream(plan.experiment.seed, host.name, "failures")
+                        self._next(host, own, 0.0)
         self._plan_checkpoint()
 
     @property
@@ -81,22 +82,22 @@ class Faults:
 
     # ------------------------------------------------------------------ failures
 
-    def _next(self, instance: Instance, own: np.random.Generator, down: float) -> None:
+    def _next(self, host: JobHost, own: np.random.Generator, down: float) -> None:
         """Plan a host's next failure, after ``down`` seconds and an exponential up-time."""
         assert self._failures is not None
         restart, mtbf = self._failures.restart, self._failures.mtbf
         assert mtbf is not None
 
         def happen() -> None:
-            self._fail(instance)
-            self._next(instance, own, restart)
+            self._fail(host)
+            self._next(host, own, restart)
 
         self._engine.meanwhile(down + own.exponential(mtbf), happen)
 
-    def _fail(self, instance: Instance) -> None:
+    def _fail(self, host: JobHost) -> None:
         assert self._failures is not None
         now, restart = self._engine.now, self._failures.restart
-        self.failures.append(HostFailure(instance.name, now, now + restart))
+        self.failures.append(HostFailure(host.name, now, now + restart))
         if len(self.failures) > _MOST:
             raise RunFailed(
                 f"{_MOST:,} failures within {now:.6g} s of simulated time, and the loops are not "
@@ -105,11 +106,11 @@ class Faults:
         policy = self._recovery.policy
         if policy == "abort":
             self.lost.append((self._at_risk, now))
-            raise HostFailed(f"{instance.name} failed after {now:.6g} s of simulated time")
+            raise HostFailed(f"{host.name} failed after {now:.6g} s of simulated time")
         if policy == "continue_without":
-            host = self._hosts[instance]
-            host.hold()
-            self._engine.meanwhile(restart, host.release)
+            condition = self._hosts[host]
+            condition.hold()
+            self._engine.meanwhile(restart, condition.release)
             return
         self.lost.append((self._at_risk, now))
         self._at_risk = now

@@ -1,4 +1,4 @@
-"""Sites: the host of each instance, its type, its rack, and whether it is a slow one."""
+"""Sites: the host of each instance, and whether it is a slow one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.topology import host_of_name
+from recsim_train.placement.hosts import JobHost, hosts_of
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.placement.racks import racks_of
 from recsim_train.sim.jitter import stream
 from recsim_train.trace.facts import Rented
 
@@ -19,16 +19,14 @@ from recsim_train.trace.facts import Rented
 class Site:
     """The host of one instance."""
 
-    host: Host
-    rack: int | None
-    """None: there are no racks."""
+    host: JobHost
     slow: float
     """All its computations take this many times as long; 1: it is no slow one."""
 
     @property
     def speed(self) -> float:
         """Of one core, relative to one that has the profile's prices."""
-        return self.host.speed / self.slow
+        return self.host.kind.speed / self.slow
 
 
 def sites_of(plan: Plan, cluster: Cluster) -> dict[Instance, Site]:
@@ -44,12 +42,10 @@ def sites_of(plan: Plan, cluster: Cluster) -> dict[Instance, Site]:
                 f"cluster profile {cluster.name}: {key}: there is no {name}: roles.{role}s is "
                 f"{count}"
             )
-    racks = racks_of(plan.instances, cluster)
-    slow = slow_hosts(plan, cluster)
-    return {
-        i: Site(cluster.host_of(i.role, i.index), racks.get(i), slow.get(i.name, 1.0))
-        for i in plan.instances
-    }
+    hosts = hosts_of(plan.instances, cluster)
+    slow = slow_hosts(plan, cluster, hosts)
+    sites = [Site(host, slow.get(host, 1.0)) for host in hosts]
+    return {instance: site for site in sites for instance in site.host.instances}
 
 
 def _named(cluster: Cluster) -> Iterator[tuple[str, str]]:
@@ -63,26 +59,25 @@ def _named(cluster: Cluster) -> Iterator[tuple[str, str]]:
             yield f"failures.schedule[{n}].host", failure.host
 
 
-def slow_hosts(plan: Plan, cluster: Cluster) -> dict[str, float]:
-    """Factors of the hosts that are slow all the time, by instance name.
+def slow_hosts(plan: Plan, cluster: Cluster, hosts: Sequence[JobHost]) -> dict[JobHost, float]:
+    """Factors of the hosts that are slow all the time.
 
     A share of a role are those with the smallest numbers drawn from streams of their own, so a
     host stays slow when others are added.
     """
     if cluster.stragglers is None or not plan.experiment.simulation.stragglers:
         return {}
-    found: dict[str, float] = {}
+    found: dict[JobHost, float] = {}
     for n, slow in enumerate(cluster.stragglers.slow):
-        names: Sequence[str] = slow.hosts
+        chosen = [h for h in hosts if any(i.name in slow.hosts for i in h.instances)]
         if slow.share is not None:
-            role = [i.name for i in plan.of_role(slow.role)]
-            drawn = {
-                name: stream(plan.experiment.seed, name, f"slow/{n}").random() for name in role
-            }
+            role = [host for host in hosts if host.instances[0].role == slow.role]
+            seed = plan.experiment.seed
+            drawn = {h: stream(seed, h.instances[0].name, f"slow/{n}").random() for h in role}
             count = max(1, int(slow.share * len(role) + 0.5))
-            names = sorted(role, key=drawn.__getitem__)[:count]
-        for name in names:
-            found[name] = found.get(name, 1.0) * slow.factor
+            chosen = sorted(role, key=drawn.__getitem__)[:count]
+        for host in chosen:
+            found[host] = found.get(host, 1.0) * slow.factor
     return found
 
 
@@ -94,7 +89,10 @@ def busy_cores(plan: Plan, cluster: Cluster) -> int:
         return min(cluster.host("trainer").cores, sum(every))
     own = sum(plan.threads_of(plan.loop(loop.loop)) for loop in plan.loops(0))
     return max(
-        min(cluster.host_of(i.role, i.index).cores, own if i.role == "trainer" else len(every))
+        min(
+            cluster.host_of(i.role, i.index).cores,
+            cluster.together(i.role) * (own if i.role == "trainer" else len(every)),
+        )
         for i in plan.instances
         if i.role != "reader"
     )
@@ -102,11 +100,8 @@ def busy_cores(plan: Plan, cluster: Cluster) -> int:
 
 def rented(plan: Plan, cluster: Cluster) -> Rented | None:
     """What all hosts cost; None where one of them has no price."""
-    if cluster.colocate:
-        hosts = [cluster.hosts["default"]]
-    else:
-        hosts = [cluster.host_of(i.role, i.index) for i in plan.instances]
-    rents = [host.rent for host in hosts if host.rent is not None]
+    hosts = hosts_of(plan.instances, cluster)
+    rents = [host.kind.rent for host in hosts if host.kind.rent is not None]
     if len(rents) < len(hosts):
         return None
     sources = dict.fromkeys(f"{rent.source}, {rent.date}" for rent in rents)

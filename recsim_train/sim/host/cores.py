@@ -102,7 +102,7 @@ def _nearly_full(cores: int) -> float:
 
 
 class Cores:
-    """The cores of one machine, of equal capacity."""
+    """The cores of one host, of equal capacity."""
 
     def __init__(
         self,
@@ -111,12 +111,13 @@ class Cores:
         together: Resource,
         turn: float,
         seed: int = 0,
+        name: str = "core",
     ) -> None:
         """``together``: all of them, of which what is used is counted, and which are less than the
         sum of each where all work. ``count`` is whole but where a prediction asks what a few more
         would change: then a core that somebody waits for is a bit faster. ``turn``: in
-        seconds."""
-        self._engine, self._turn, self._seed = engine, turn, seed
+        seconds. ``name``: by which chance knows them."""
+        self._engine, self._turn, self._seed, self._name = engine, turn, seed, name
         self._draws: dict[tuple[str, str], Iterator[float]] = {}
         """By thread, or core, and what they decide: one for each time that this is asked."""
         numbers = range(max(1, round(count)))
@@ -251,7 +252,7 @@ class Cores:
         if not waiting:
             return
         working = next(filter(self._cold, waiting), waiting[0])
-        if self._draw(f"core {number}", "pulls") < _PULLS[self._cold(working)]:
+        if self._draw(f"{self._name} {number}", "pulls") < _PULLS[self._cold(working)]:
             next(core for core in self._cores if working in core.waiting).waiting.remove(working)
             self._start(working, number)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.mixcache import cache_bytes
+from recsim_train.placement.hosts import MACHINE, host_names
 from recsim_train.placement.plan import EmbeddingShard, Instance, Plan
 from recsim_train.placement.transport import number_bytes
 from recsim_train.trace.facts import ProcessMemory
@@ -50,6 +52,44 @@ class MemoryUse:
     def figures(self) -> ProcessMemory:
         """For a run's facts."""
         return ProcessMemory(self.needed, self.available, **self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """The processes of one host."""
+
+    name: str
+    """As `recsim_train.placement.hosts.JobHost.name`."""
+    uses: tuple[MemoryUse, ...]
+
+    @property
+    def needed(self) -> float:
+        """Bytes of all together."""
+        return sum(use.needed for use in self.uses)
+
+    @property
+    def available(self) -> float:
+        """Bytes that the host has."""
+        return self.uses[0].available
+
+    @property
+    def filled(self) -> float:
+        """Share of its memory."""
+        return self.needed / self.available
+
+    @property
+    def whose(self) -> str:
+        """What needs it, in words."""
+        if self.name == MACHINE:
+            return "all processes together"
+        if len(self.uses) == 1:
+            return self.name
+        return f"the {len(self.uses)} processes of the host of {self.name}"
+
+    @property
+    def verb(self) -> str:
+        """That goes with `whose`."""
+        return "needs" if self.whose == self.name else "need"
 
 
 def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryUse:
@@ -201,3 +241,12 @@ def memory_uses(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     NoHostError where ``mixed`` describes too few hosts.
     """
     return [memory_of(plan, i, cluster.host_of(i.role, i.index).memory) for i in plan.instances]
+
+
+def by_host(uses: Sequence[MemoryUse], cluster: Cluster) -> list[HostMemory]:
+    """Of a plan's processes, in rank order."""
+    names = host_names([use.instance for use in uses], cluster)
+    hosts: dict[str, list[MemoryUse]] = {}
+    for use in uses:
+        hosts.setdefault(names[use.name], []).append(use)
+    return [HostMemory(name, tuple(members)) for name, members in hosts.items()]

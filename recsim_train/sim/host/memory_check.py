@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import UserError
+from recsim_train.placement.hosts import MACHINE
 from recsim_train.placement.plan import SERVERS, Instance, Plan, Role
 from recsim_train.sim.cluster.hosts import sites_of
-from recsim_train.sim.host.memory import PART_NAMES, MemoryUse, memory_of, memory_uses
+from recsim_train.sim.host.memory import (
+    PART_NAMES,
+    HostMemory,
+    MemoryUse,
+    by_host,
+    memory_of,
+    memory_uses,
+)
 from recsim_train.sim.host.sizing import OTHER_WAYS, advice, largest_part, plural, smallest
 
 NEARLY = 0.9
@@ -25,8 +34,7 @@ class DoesNotFitError(UserError):
 class MemoryCheck:
     """Whether a plan fits into its hosts' memory."""
 
-    fullest: MemoryUse
-    """The process that needs most of its host, or the largest one where all share a machine."""
+    fullest: HostMemory
     problem: str | None
     """What does not fit, in one sentence; None: all does."""
     warnings: tuple[str, ...]
@@ -43,10 +51,11 @@ class MemoryCheck:
         """The answer in half a line."""
         if self.problem is not None:
             return f"does not fit: {self.problem}"
-        use = self.fullest
-        share = use.needed / use.available
-        found = f"fits: {use.name} is the fullest, {gib(use.needed)} of {gib(use.available)} GiB"
-        found += f" ({share:.0%})" if share >= 0.01 else ""
+        host = self.fullest
+        machine = host.name == MACHINE
+        found = f"fits: {f'{host.whose} need' if machine else f'{host.name} is the fullest,'} "
+        found += f"{gib(host.needed)} of {gib(host.available)} GiB"
+        found += f" ({host.filled:.0%})" if host.filled >= 0.01 else ""
         fewer = [
             f"{number} {plural(role, number)}"
             for role, number in self.smallest.items()
@@ -56,15 +65,19 @@ class MemoryCheck:
 
     def document(self) -> dict[str, object]:
         """As JSON."""
+        parts: dict[str, float] = {}
+        for use in self.fullest.uses:
+            for part, size in use.parts.items():
+                parts[part] = parts.get(part, 0.0) + size
         return {
             "fits": self.problem is None,
             "problem": self.problem,
             "warnings": list(self.warnings),
             "fullest": {
-                "process": self.fullest.name,
+                "host": self.fullest.name,
                 "bytes": self.fullest.needed,
                 "available": self.fullest.available,
-                **self.fullest.parts,
+                **parts,
             },
             "smallest_servers": dict(self.smallest),
         }
@@ -74,9 +87,8 @@ def memory_check(plan: Plan, cluster: Cluster) -> MemoryCheck:
     """Whether and how a plan fits."""
     roles = () if cluster.colocate else [r for r in SERVERS if plan.of_role(r)]
     return _checked(
-        memory_uses(plan, cluster),
+        by_host(memory_uses(plan, cluster), cluster),
         lambda: check_memory(plan, cluster),
-        cluster.colocate,
         {role: smallest(plan, cluster, role) for role in roles},
         {role: len(plan.of_role(role)) for role in roles},
     )
@@ -84,14 +96,13 @@ def memory_check(plan: Plan, cluster: Cluster) -> MemoryCheck:
 
 def machine_check(plan: Plan, host: Host) -> MemoryCheck:
     """Whether and how a plan fits into one machine of type ``host``."""
-    uses = [memory_of(plan, instance, host.memory) for instance in plan.instances]
-    return _checked(uses, lambda: check_machine(plan, host), True, {}, {})
+    uses = tuple(memory_of(plan, instance, host.memory) for instance in plan.instances)
+    return _checked([HostMemory(MACHINE, uses)], lambda: check_machine(plan, host), {}, {})
 
 
 def _checked(
-    uses: Sequence[MemoryUse],
+    hosts: Sequence[HostMemory],
     check: Callable[[], object],
-    colocate: bool,
     smallest: dict[str, int | None],
     present: dict[str, int],
 ) -> MemoryCheck:
@@ -102,39 +113,38 @@ def _checked(
     except UserError as error:
         problem = error
     return MemoryCheck(
-        max(uses, key=lambda use: use.needed / use.available),
+        max(hosts, key=attrgetter("filled")),
         str(problem) if problem else None,
-        () if problem else tuple(nearly_full(uses, colocate)),
+        () if problem else tuple(nearly_full(hosts)),
         smallest,
         present,
         "memory" if problem is None or isinstance(problem, DoesNotFitError) else "hosts",
     )
 
 
-def check_memory(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
-    """Memory of every process, in rank order.
+def check_memory(plan: Plan, cluster: Cluster) -> list[HostMemory]:
+    """Memory of every host, in rank order.
 
     Raises DoesNotFitError, in one sentence with the role and the figures, where something does not
     fit, other UserErrors where the profile has not the hosts that the plan needs.
     """
     if cluster.colocate:
-        return check_machine(plan, cluster.hosts["default"])
+        return [check_machine(plan, cluster.hosts["default"])]
     sites_of(plan, cluster)
-    uses = memory_uses(plan, cluster)
-    for use in sorted(uses, key=lambda u: u.needed / u.available, reverse=True):
-        if use.needed > use.available:
+    hosts = by_host(memory_uses(plan, cluster), cluster)
+    for host in sorted(hosts, key=attrgetter("filled"), reverse=True):
+        if host.needed > host.available:
             raise DoesNotFitError(
-                f"{use.name} needs {gib(use.needed)} GiB{_mostly([use])}, but its host has "
-                f"{gib(use.available)} GiB: {gib(use.needed - use.available)} GiB too much; "
-                f"{advice(plan, cluster, use)}"
+                f"{host.whose} {host.verb} {gib(host.needed)} GiB{_mostly(host.uses)}, but "
+                f"{'its' if len(host.uses) == 1 else 'that'} host has {gib(host.available)} GiB: "
+                f"{gib(host.needed - host.available)} GiB too much; "
+                f"{advice(plan, cluster, host)}"
             )
-    return uses
+    return hosts
 
 
-def check_machine(
-    plan: Plan, host: Host, here: Sequence[Instance] | None = None
-) -> list[MemoryUse]:
-    """Memory of every process, or of those that are ``here``, on one machine of type ``host``.
+def check_machine(plan: Plan, host: Host, here: Sequence[Instance] | None = None) -> HostMemory:
+    """Memory of all processes, or of those that are ``here``, on one machine of type ``host``.
 
     Raises DoesNotFitError, in one sentence with the figures, where they do not fit together.
     """
@@ -154,23 +164,17 @@ def check_machine(
             f"{gib(host.memory)} GiB: {gib(needed - host.memory)} GiB too much; "
             f"{OTHER_WAYS[largest_part(uses)]}"
         )
-    return uses
+    return HostMemory(MACHINE, tuple(uses))
 
 
-def nearly_full(uses: Sequence[MemoryUse], colocate: bool) -> list[str]:
+def nearly_full(hosts: Sequence[HostMemory]) -> list[str]:
     """A sentence where what fits by this estimate may not fit in truth."""
-    if colocate:
-        needed, available = sum(u.needed for u in uses), uses[0].available
-        names = "all processes together need"
-    else:
-        fullest = max(uses, key=lambda u: u.needed / u.available)
-        needed, available = fullest.needed, fullest.available
-        names = f"{fullest.name} needs"
-    if needed <= NEARLY * available:
+    host = max(hosts, key=attrgetter("filled"))
+    if host.filled <= NEARLY:
         return []
     return [
-        f"{names} {gib(needed)} of {gib(available)} GiB: only the large parts are counted, so that "
-        "it may not fit after all"
+        f"{host.whose} {host.verb} {gib(host.needed)} of {gib(host.available)} GiB: only the large "
+        "parts are counted, so that it may not fit after all"
     ]
 
 

@@ -1,12 +1,14 @@
-"""Processes of the job and their threads: what each can run short of, and what it has started."""
+"""Hosts, processes and threads of the job: what they can run short of, what they have started."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recsim_train.sim.engine import Event
 from recsim_train.sim.fluid.records import Kind, Resource
+from recsim_train.sim.host.cores import Cores
 
 
 class Rack(NamedTuple):
@@ -17,15 +19,34 @@ class Rack(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
+class SimulatedHost:
+    """What the processes of one host share."""
+
+    name: str
+    cores: Resource
+    each: Cores | None
+    """Its cores one by one; None: its threads share them equally."""
+    rack: Rack | None
+    """None: there are no racks."""
+    link: tuple[Resource, Resource] | None = None
+    """Its NIC, out and in; None: all of the job is on it."""
+
+
+@dataclass(slots=True, eq=False)
 class Process:
     """One process of the job and what it can run short of."""
 
     name: str
     role: str
+    host: SimulatedHost
     cores: Resource
     interpreter: Resource
     send: Resource
     receive: Resource
+    """To and from other hosts; on a machine of all roles what it has of loopback."""
+    near: Sequence[Resource] = ()
+    """Out and in, what one process has of loopback; empty: only cores limit what stays within its
+    host, or nothing does."""
     rack: Rack | None = None
     """None: there are no racks."""
     standing: float = 1.0
@@ -63,6 +84,12 @@ class Started(NamedTuple):
     done: Event
     alone: float
     """Seconds that it takes where nothing else runs."""
+
+
+def only_host(members: Sequence[Process]) -> SimulatedHost | None:
+    """The host that all of these are on; None: they are on several."""
+    hosts = {id(member.host): member.host for member in members}
+    return next(iter(hosts.values())) if len(hosts) == 1 else None
 
 
 def between(source: Process, target: Process, share: float) -> list[tuple[Resource, float]]:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.placement.build import with_servers
+from recsim_train.placement.hosts import hosts_of
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
-from recsim_train.placement.racks import racks_of
-from recsim_train.sim.host.memory import PART_NAMES, MemoryUse, memory_uses
+from recsim_train.sim.host.memory import PART_NAMES, HostMemory, MemoryUse, by_host, memory_uses
 
 MOST_SERVERS = 1024
 """More are not suggested."""
 
-Enough = Callable[[list[MemoryUse]], bool]
+Enough = Callable[[list[HostMemory]], bool]
 
 _SMALLER = "use a larger host, fewer threads or a smaller batch"
 OTHER_WAYS = dict.fromkeys(PART_NAMES, _SMALLER) | {
@@ -29,21 +29,23 @@ OTHER_WAYS = dict.fromkeys(PART_NAMES, _SMALLER) | {
 def smallest(plan: Plan, cluster: Cluster, role: ServerRole) -> int | None:
     """The smallest number of servers of a role of which each fits into its host."""
 
-    def enough(uses: list[MemoryUse]) -> bool:
-        return all(u.needed <= u.available for u in uses if u.instance.role == role)
+    def enough(hosts: list[HostMemory]) -> bool:
+        return all(h.filled <= 1.0 for h in hosts if h.uses[0].instance.role == role)
 
     return _search(plan, cluster, role, 1, enough)
 
 
-def advice(plan: Plan, cluster: Cluster, use: MemoryUse) -> str:
-    """What makes the whole plan fit, of which ``use`` does not."""
+def advice(plan: Plan, cluster: Cluster, host: HostMemory) -> str:
+    """What makes the whole plan fit, of which the processes of ``host`` do not."""
 
-    def enough(uses: list[MemoryUse]) -> bool:
-        return all(u.needed <= u.available for u in uses)
+    def enough(hosts: list[HostMemory]) -> bool:
+        return all(h.filled <= 1.0 for h in hosts)
+
+    full = host.uses[0].instance.role
 
     # tables and dense shards sit in the trainers where there are no servers for them
     for role in SERVERS:
-        if use.instance.role not in (role, "trainer"):
+        if full not in (role, "trainer"):
             continue
         present = len(plan.of_role(role))
         servers = _search(plan, cluster, role, present + 1, enough)
@@ -52,15 +54,15 @@ def advice(plan: Plan, cluster: Cluster, use: MemoryUse) -> str:
                 with_servers(plan, role, servers), cluster
             )
         servers = smallest(plan, cluster, role)
-        if use.instance.role == role and servers is not None and servers > present:
+        if full == role and servers is not None and servers > present:
             return f"it takes {servers} {plural(role, servers)}, but others do not fit either"
-    return OTHER_WAYS[largest_part([use])]
+    return OTHER_WAYS[largest_part(host.uses)]
 
 
 def _room(plan: Plan, cluster: Cluster) -> str:
     """What to add where a larger plan needs more hosts than the racks hold."""
     try:
-        racks_of(plan.instances, cluster)
+        hosts_of(plan.instances, cluster)
     except NoHostError:
         return ", but the profile's racks have no room for so many"
     return ""
@@ -89,7 +91,8 @@ def _search(
     def fits(servers: int) -> bool:
         try:
             other = with_servers(plan, role, servers)
-            return bool(other.of_role(role)) and enough(memory_uses(other, cluster))
+            hosts = by_host(memory_uses(other, cluster), cluster)
+            return bool(other.of_role(role)) and enough(hosts)
         except UserError:
             return False  # no table is left to hold, or no host
 

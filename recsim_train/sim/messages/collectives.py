@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from recsim_train.placement.plan import GroupPlan, LoopId
+from recsim_train.placement.hosts import JobHost
+from recsim_train.placement.plan import GroupPlan, Instance, LoopId
 from recsim_train.sim.accounts import TRANSFER, WAITING
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.folding import Folding
@@ -25,7 +26,7 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.messages.gloo_group import GlooGroup
+from recsim_train.sim.messages.gloo_group import GlooGroup, Moved
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError
@@ -70,6 +71,13 @@ class GroupRuntime:
             else list(range(len(plan.members)))
         )
         """By place: the place of the member that stands for it."""
+        sites = world.machines.there.sites
+        on: dict[JobHost, list[int]] = {}
+        hosts = [sites[Instance("trainer", member.trainer)].host for member in plan.members]
+        for at, host in enumerate(hosts):
+            on.setdefault(host, []).append(at)
+        self._beside = [[at for at in on[host] if at != me] for me, host in enumerate(hosts)]
+        """By place: those of the others on the same host."""
         self.size = len(plan.members)
         self._gloo = GlooGroup(world, self.name, self._processes, self.size)
         self._brought: list[_Brought] = []
@@ -170,7 +178,15 @@ class GroupRuntime:
         for me in members:
             column = {other: sent[other][me] for other in members}
             received[me] = tuple(map(column.__getitem__, self._stand_in))
-        moved = [(sum(sent[me]) - sent[me][me], sum(received[me]) - sent[me][me]) for me in members]
+        moved = [
+            Moved(
+                sum(sent[me]) - sent[me][me],
+                sum(received[me]) - sent[me][me],
+                sum(sent[me][other] for other in self._beside[me]),
+                sum(received[me][other] for other in self._beside[me]),
+            )
+            for me in members
+        ]
         return received, self._gloo.exchange(moved, sent)
 
 

@@ -1,10 +1,11 @@
 """What happens once all members of a group are there: messages are handled, bytes move.
 
 In each step of a collective a thread of gloo's reads what has come and wakes another one, which
-works on it and sends. On a host that the members share these threads want its cores one by one, as
+works on it and sends. On a host that all members share these threads want its cores one by one, as
 all others do. Bytes move meanwhile; for those that a member sends its threads wait, too, without
-work. On hosts of their own the loop handles a member's messages in one go before it is there, and
-bytes with what they take of the cores are one activity of all.
+work. Between hosts the loop handles a member's messages in one go before it is there, and bytes
+with what they take of the cores are one activity of all; what two neighbours on one host send each
+other stays there.
 
 Between hosts a step takes two latencies: gloo sends once the receiver's notice that it is ready has
 come, and that goes out only when the step before is done. So of a ring one pair of neighbours in
@@ -13,16 +14,29 @@ different racks makes every step wait for them, however few such pairs there are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
+from recsim_train.config.frames import ANSWERED
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.records import Resource
-from recsim_train.sim.host.process import Process, Started, Thread, between
+from recsim_train.sim.host.process import Process, Started, Thread, between, only_host
 from recsim_train.sim.pricing import NOTHING, Priced, part_of, plus
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE
+
+
+class Moved(NamedTuple):
+    """Bytes of one member in an exchange."""
+
+    away: float
+    """Sent to others."""
+    into: float
+    near_away: float = 0.0
+    """Of what is sent, to members on the same host."""
+    near_into: float = 0.0
 
 
 class GlooGroup:
@@ -34,7 +48,18 @@ class GlooGroup:
         self._name, self._members, self._size = name, members, size
         self._pricing = world.pricing
         whole = world.pricing.meeting(2 * (size - 1)) if size > 1 else NOTHING
-        own = 1.0 / (1 + _works(2 * (size - 1))) if self._machines.one_by_one else 1.0
+        here = only_host(members)
+        self._near = here is not None and size == len(members)
+        # the last one that is simulated sends to the first of those that are not
+        folded = [1.0] * (len(members) - 1) + [float(size == len(members))]
+        self._beside = [
+            here * (member.host is following.host)
+            for here, (member, following) in zip(folded, self._neighbours(), strict=True)
+        ]
+        """Of what each sends in a ring, the share that stays on its host."""
+        self._latency = self._machines.near_latency if self._near else self._machines.latency
+        self._one_by_one = self._near and here is not None and here.each is not None
+        own = 1.0 / (1 + _works(2 * (size - 1))) if self._one_by_one else 1.0
         self.own = part_of(whole, own)
         """A member's part in all messages that its loop does before it is there."""
         self._messages = part_of(whole, 1.0 - own)
@@ -45,7 +70,7 @@ class GlooGroup:
         when each member has it: an event that tells for how many seconds where nothing else runs.
         """
         steps = 2 * (self._size - 1)
-        if self._machines.one_by_one:
+        if self._one_by_one:
             each = steps / self._size * size
             seconds = [2 * self._price("reduced_byte") * each] * len(self._members)
             waits = [self._price("reduced_wait") * each] * len(self._members)
@@ -55,7 +80,7 @@ class GlooGroup:
     def flag(self, size: int) -> list[Event]:
         """One number of ``size`` bytes goes around as a vector does: the other parts are empty and
         nobody waits for them, so that only its first receiver's notice is waited for."""
-        if self._machines.one_by_one:
+        if self._one_by_one:
             return self.ring(size)
         members, steps = self._members, 2 * (self._size - 1)
         # reduced from the last member to the first, then from the first around to the second
@@ -72,17 +97,15 @@ class GlooGroup:
 
         return self._at_once(steps, latencies, move)
 
-    def exchange(
-        self, moved: Sequence[tuple[float, float]], sent: Mapping[int, Sequence[float]]
-    ) -> list[Event]:
+    def exchange(self, moved: Sequence[Moved], sent: Mapping[int, Sequence[float]]) -> list[Event]:
         """Sizes first, then content: every member sends and receives so many bytes. Returns when
         each member is done.
 
         ``sent``: bytes from each member to each, which tells what crosses between racks.
         """
-        if self._machines.one_by_one:
-            seconds = [self._price("exchanged_byte") * sum(pair) for pair in moved]
-            waits = [self._price("exchanged_wait") * max(pair) for pair in moved]
+        if self._one_by_one:
+            seconds = [self._price("exchanged_byte") * (one.away + one.into) for one in moved]
+            waits = [self._price("exchanged_wait") * max(one.away, one.into) for one in moved]
             return self._hops(2, seconds, waits, self._exchange(moved, sent, 0.0))
         price = self._price("exchanged_byte")
         return self._at_once(2, (4, 4), lambda: self._exchange(moved, sent, price))
@@ -98,7 +121,7 @@ class GlooGroup:
     ) -> list[Event]:
         """``seconds``, ``waits``: for each member's bytes, in all steps, with and without its work;
         ``moved``: when the network has moved them."""
-        step = self._machines.latency + self._price("collective_step")
+        step = self._latency + self._price("collective_step")
         works = [plus(self._messages, Priced(s, 0.0, ((COLLECTIVES, s, *NONE),))) for s in seconds]
         handling = max(work.seconds for work in works) / self._members[0].cores.pace
         moved = moved._replace(alone=max(moved.alone, handling + (steps * step + max(waits))))
@@ -131,7 +154,7 @@ class GlooGroup:
         yield moved.done
         return moved.alone
 
-    # ------------------------------------------------------------------ on hosts of their own
+    # ------------------------------------------------------------------ between hosts
 
     def _at_once(
         self, steps: int, latencies: tuple[int, int], move: Callable[[], Started]
@@ -141,7 +164,7 @@ class GlooGroup:
         machines, (all_hosts, between_racks) = self._machines, latencies
 
         def whole() -> Steps:
-            latency = steps * self._price("collective_step") + all_hosts * machines.latency
+            latency = steps * self._price("collective_step") + all_hosts * self._latency
             latency += between_racks * machines.farther(self._members)
             yield self._engine.timeout(latency)
             moved = move()
@@ -154,40 +177,37 @@ class GlooGroup:
 
     def _ring(self, each: float, price: float) -> Started:
         """``each``: bytes that every member sends; each takes seconds ``price`` at both ends."""
-        machines = self._machines
         uses: list[tuple[Resource, float]] = []
-        for member in self._members:
-            both = 1.0 + machines.answered
-            uses += [(member.send, both), (member.receive, both)]
+        for place, member in enumerate(self._members):
+            uses += _ends(member, 1.0, 1.0, self._beside[place], self._beside[place - 1])
             uses += self._handled(member, 2 * each, 2.0, price)
-        for member, following in zip(
-            self._members, [*self._members[1:], self._members[0]], strict=True
-        ):
+        for member, following in self._neighbours():
             uses += between(member, following, 1.0)
-        return machines.together(uses, each, price)
+        return self._machines.together(uses, each, price, near=self._near)
+
+    def _neighbours(self) -> Iterator[tuple[Process, Process]]:
+        """Each member, and the one that it sends to in a ring."""
+        return zip(self._members, [*self._members[1:], self._members[0]], strict=True)
 
     def _exchange(
         self,
-        moved: Sequence[tuple[float, float]],
+        moved: Sequence[Moved],
         sent: Mapping[int, Sequence[float]],
         price: float,
     ) -> Started:
         machines = self._machines
-        most = max(max(pair) for pair in moved)
+        most = max(max(one.away, one.into) for one in moved)
         if most <= 0:
             return Started(self._engine.event().succeed(), 0.0)
         uses: list[tuple[Resource, float]] = []
-        for member, (away, received) in zip(self._members, moved, strict=True):
-            out, into = away / most, received / most
-            back = machines.answered
-            parts = [(member.send, out + back * into), (member.receive, into + back * out)]
-            uses += [(resource, share) for resource, share in parts if share > 0.0]
-            uses += self._handled(member, away + received, out + into, price)
-        if machines.racks:
+        for member, one in zip(self._members, moved, strict=True):
+            uses += _ends(member, *(size / most for size in one))
+            uses += self._handled(member, one.away + one.into, (one.away + one.into) / most, price)
+        if machines.there.racks:
             for me, sizes in sorted(sent.items()):
                 for other, size in enumerate(sizes):
                     uses += between(self._members[me], self._members[other], size / most)
-        return machines.together(uses, most, price)
+        return machines.together(uses, most, price, near=self._near)
 
     def _handled(
         self, member: Process, moved: float, share: float, price: float
@@ -197,6 +217,18 @@ class GlooGroup:
             return []
         self._machines.book_wire(member, COLLECTIVES, moved * member.standing, price)
         return [(member.cores, share * price)]
+
+
+def _ends(
+    member: Process, away: float, into: float, near_away: float, near_into: float
+) -> list[tuple[Resource, float]]:
+    """What a member uses of its links for each byte of the group; acknowledgements between hosts
+    take some of the other direction."""
+    out, back = away - near_away, into - near_into
+    parts = [(member.send, out + ANSWERED * back), (member.receive, back + ANSWERED * out)]
+    if member.near:
+        parts += [(member.near[0], near_away), (member.near[1], near_into)]
+    return [(resource, share) for resource, share in parts if share > 0.0]
 
 
 def _works(steps: int) -> int:

@@ -115,7 +115,7 @@ class Readers:
                 client=loop.process,
             )
             yield sending.done
-            yield engine.timeout(world.machines.latency)
+            yield engine.timeout(world.machines.latency_of(process, loop.process))
             delivered = engine.event()
             inbox.put((payload, delivered))
             yield delivered

@@ -78,6 +78,7 @@ class ServingThread:
         self._machines, self._pricing, self._heads = machines, pricing, heads
         self._client = client
         self._host = host
+        self._latency = machines.latency_of(client, host)
         self._thread = Thread(host, "server", name)
         self._inbox = Mailbox(machines.engine)
         machines.engine.process(self._serve())
@@ -146,14 +147,14 @@ class Rendezvous(ServingThread):
     def send(self, request: Request) -> None:
         machines = self._machines
         request.sent = machines.engine.now
-        machines.engine.later(machines.latency, lambda: self._inbox.put(request))
+        machines.engine.later(self._latency, lambda: self._inbox.put(request))
 
     def _receive(self, request: Request) -> Steps:
         machines, engine = self._machines, self._machines.engine
         start = engine.now
         size, head = request.payload, self._heads.request
         arriving, alone = machines.transfer(self._client, self._host, size, head)
-        moving = machines.latency + alone
+        moving = self._latency + alone
         yield arriving
         if not request.answers:
             request.done.arrive(Chain(0.0, moving, 0.0, engine.now - request.sent))
@@ -161,10 +162,10 @@ class Rendezvous(ServingThread):
 
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
         machines = self._machines
-        yield machines.engine.timeout(machines.latency)
+        yield machines.engine.timeout(self._latency)
         answering, alone = machines.transfer(self._host, self._client, request.answer, head)
         yield answering
-        arrived(machines.latency + alone)
+        arrived(self._latency + alone)
 
 
 class _Moving(NamedTuple):
@@ -184,6 +185,7 @@ class Direction:
 
     def __init__(self, machines: Machines, source: Process, target: Process) -> None:
         self._machines, self._source, self._target = machines, source, target
+        self._latency = machines.latency_of(source, target)
         self._last: Event | None = None
         """When the message before has arrived."""
 
@@ -191,19 +193,19 @@ class Direction:
         """Send a message. ``copies``: where memory is shared, 1 into it, 2 with that out of it to
         its place; 0: it has been made there."""
         machines, source, target = self._machines, self._source, self._target
-        latency = machines.latency
-        if machines.shares(size):
+        latency = self._latency
+        if machines.shares(source, target, size):
             whole = machines.copy(source, target, size, head, delay=latency, copies=copies)
             return _Moving(None, whole.done, 0.0, whole.alone)
         delay = latency + machines.farther([source, target])
         beyond = max(0, size - BUFFER_BYTES)
-        alone = delay + machines.alone(source, size + head)
+        alone = delay + machines.alone(source, target, size + head)
         if beyond == 0 and (self._last is None or self._last.processed):
             whole = machines.transfer(source, target, size, head, latency)
             self._last = whole.done
             return _Moving(None, whole.done, 0.0, alone)
         taken = machines.engine.event() if beyond else None
-        first = delay + machines.alone(source, beyond + head)
+        first = delay + machines.alone(source, target, beyond + head)
         self._last = machines.engine.process(self._parts(self._last, delay, size, head, taken))
         return _Moving(taken, self._last, first, alone)
 

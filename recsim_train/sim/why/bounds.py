@@ -48,11 +48,11 @@ def nic_bytes(runtime: Runtime, iterations: Sequence[Iteration]) -> float | None
     if runtime.machines.cluster.colocate or not done:
         return None
     fluid = runtime.engine.fluid
-    standing = {p.name: p.standing for p in runtime.machines.processes.values()}
+    standing = {p.send: p.standing for p in runtime.machines.processes.values()}
     sent = sum(
-        units * standing[resource.name.partition(".")[0]]
+        units * standing[resource]
         for resource, units in zip(fluid.resources, fluid.used(), strict=True)
-        if resource.name.endswith(".nic.tx")
+        if resource in standing
     )
     return sent / done * len(runtime.plan.training)
 
@@ -96,7 +96,7 @@ def add_bounds(
     batch = plan.experiment.training.batch_size
     examples = iterations_within(iterations, start, end) * batch
     facts.critical_path = _critical_path(runtime, outcome)
-    aside = _aside(plan, totals)
+    aside = _aside(runtime, totals)
     for resource, units in zip(runtime.engine.fluid.resources, used, strict=True):
         capacity = resource.mean_capacity(start, end)
         busy = units / (capacity * (end - start)) if end > start and capacity > 0 else 0.0
@@ -120,16 +120,19 @@ def add_bounds(
     return busiest.resource
 
 
-def _aside(plan: Plan, totals: dict[TotalKey, Total]) -> set[str]:
-    """Processes that serve background loops only: those take what they get, and training does not
-    wait for them, however busy such a server is."""
+def _aside(runtime: Runtime, totals: dict[TotalKey, Total]) -> set[str]:
+    """Processes that serve background loops only, and hosts of nothing else: those take what they
+    get, and training does not wait for them, however busy such a server is."""
+    plan = runtime.plan
     background = {loop.name for loop in plan.background}
     clients: dict[str, set[str]] = {}
     for key in totals:
         if key.effect.startswith("serve_"):
             clients.setdefault(key.instance, set()).add(key.loop)
     servers = {i.name for i in plan.instances if i.role != "trainer"}
-    return {name for name, asking in clients.items() if name in servers and asking <= background}
+    found = {name for name, asking in clients.items() if name in servers and asking <= background}
+    hosts = runtime.machines.there.hosts
+    return found | {h.name for h in hosts if all(i.name in found for i in h.instances)}
 
 
 def name_of(resource: str) -> str:
@@ -140,6 +143,8 @@ def name_of(resource: str) -> str:
         "interpreter": f"interpreter lock of {owner}",
         "nic.tx": f"NIC send of {owner}",
         "nic.rx": f"NIC receive of {owner}",
+        "loopback.tx": f"loopback of {owner}, sending",
+        "loopback.rx": f"loopback of {owner}, receiving",
         "thread": f"parsing thread of {owner}",
         "up": f"uplink out of {owner}",
         "down": f"uplink into {owner}",

@@ -30,13 +30,14 @@ def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: st
     ``aborted``: which failure has ended the run.
     """
     plan, cluster = runtime.plan, runtime.machines.cluster
-    sites, facts = runtime.machines.sites, outcome.facts
+    there, facts = runtime.machines.there, outcome.facts
     eps = None if outcome.speed is None else outcome.speed.examples_per_second
     if cluster.topology is not None:
-        facts.racks = {i.name: site.rack for i, site in sites.items() if site.rack is not None}
-    facts.slow_hosts = {i.name: site.slow for i, site in sites.items() if site.slow > 1.0}
+        racks = {i.name: site.host.rack for i, site in there.sites.items()}
+        facts.racks = {name: rack for name, rack in racks.items() if rack is not None}
+    facts.slow_hosts = {i.name: site.slow for i, site in there.sites.items() if site.slow > 1.0}
     chosen = counted(runtime.records.iterations, plan.experiment.training.warmup_steps, steps)
-    faults, batch = runtime.machines.faults, plan.experiment.training.batch_size
+    faults, batch = there.faults, plan.experiment.training.batch_size
     said = [f"{aborted}: recovery.policy is abort, so the run ends there"] if aborted else []
     if faults.any:
         facts.reliability = faults.reliability(chosen, batch=batch, examples_per_second=eps)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.placement.hosts import hosts_left
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.racks import hosts_left
 from recsim_train.sim.fluid.records import Resource
 from recsim_train.trace.facts import Busiest, OverTime, ServersNeeded
 
@@ -21,6 +21,8 @@ _PARTS = {
     "interpreter": "interpreter lock",
     "nic.tx": "NIC send",
     "nic.rx": "NIC receive",
+    "loopback.tx": "loopback, sending",
+    "loopback.rx": "loopback, receiving",
     "thread": "parsing thread",
     "up": "uplink",
     "down": "downlink",
