@@ -507,10 +507,10 @@ def test_only_what_is_on_this_machine_must_fit_into_it() -> None:
         return Host.model_validate({"cores": 2, "memory": memory, "nic": "1 GB/s"})
 
     plan = PLANS["pooled and dense"]
-    whole = check_machine(plan, host("1 TB"))
+    whole = check_machine(plan, host("1 TB")).uses
     least = min(whole, key=lambda use: use.needed)
     small = host(f"{least.needed * 1.01:.0f} B")
-    assert [use.name for use in check_machine(plan, small, [least.instance])] == [least.name]
+    assert [use.name for use in check_machine(plan, small, [least.instance]).uses] == [least.name]
     with pytest.raises(UserError, match="all processes together need "):
         check_machine(plan, small)
     with pytest.raises(UserError, match="the 2 processes of this machine need "):

@@ -205,7 +205,7 @@ def test_standstills_and_losses_add_up(
 
     engine.process(train())
     engine.run()
-    faults = machines.faults
+    faults = machines.there.faults
     assert faults is not None
     # all work is done between the standstills, whatever overlaps
     still = sum(b - a for a, b in faults.standstills)
@@ -367,9 +367,9 @@ def test_failures_are_as_frequent_as_they_are_said_to_be(plans: Plans, clusters:
 
     engine.process(wait())
     engine.run()
-    assert machines.faults is not None
+    assert machines.there.faults is not None
     # 20 hosts, each down for 10 of 100 seconds
-    assert len(machines.faults.failures) == pytest.approx(20 * 10_000 / 100, rel=0.05)
+    assert len(machines.there.faults.failures) == pytest.approx(20 * 10_000 / 100, rel=0.05)
     up = [
         p.cores.mean_capacity(0.0, engine.now) / p.cores.capacity
         for p in machines.processes.values()

@@ -24,17 +24,17 @@ TABLES = 4 * 100_000_000 * (8 + 1) * 4
 
 
 def test_tables_and_optimizer_state_by_hand(plans: Plans, clusters: Clusters) -> None:
-    uses = check_memory(plans(roles=SERVERS, model=LARGE), clusters())
-    assert [use.name for use in uses] == [
+    hosts = check_memory(plans(roles=SERVERS, model=LARGE), clusters())
+    assert [host.name for host in hosts] == [
         "trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]",
     ]  # fmt: skip
-    server = uses[2]
+    (server,) = hosts[2].uses
     assert server.parts["tables"] == TABLES
     assert server.parts["process"] == PROCESS_BYTES
     assert TABLES + PROCESS_BYTES < server.needed < TABLES + PROCESS_BYTES + 2**27
-    assert "tables" not in uses[0].parts
+    assert "tables" not in hosts[0].uses[0].parts
     sgd = plans(roles=SERVERS, model=LARGE, training={"sparse_optimizer": "sgd"})
-    assert check_memory(sgd, clusters())[2].parts["tables"] == TABLES * 8 / 9
+    assert check_memory(sgd, clusters())[2].uses[0].parts["tables"] == TABLES * 8 / 9
 
 
 def test_the_sentence_names_the_role_the_need_and_a_way_out(
@@ -78,7 +78,7 @@ def test_the_smallest_number_of_servers_is_the_smallest(
 def test_dense_weights_that_spill_ask_for_dense_servers(plans: Plans, clusters: Clusters) -> None:
     wide = {"top_mlp": (20_000, 20_000, 1)}
     plan = plans(roles={**SERVERS, "trainers": 8}, model=wide)
-    server = check_memory(plan, clusters(memory="64 GiB"))[-1]
+    (server,) = check_memory(plan, clusters(memory="64 GiB"))[-1].uses
     assert server.name == "dense_server[0]"
     need = server.parts["dense"] + server.parts["buffers"] + PROCESS_BYTES
     assert need == server.needed
@@ -124,7 +124,7 @@ def test_processes_of_one_machine_are_added_up(plans: Plans, clusters: Clusters)
     assert "the embedding servers with 13.7 GiB" in text
     assert "the machine has 14.0 GiB" in text
     roomy = cluster.hosts["default"].model_copy(update={"memory": 16.0 * 2**30})
-    assert len(check_machine(plan, roomy)) == 4
+    assert len(check_machine(plan, roomy).uses) == 4
 
 
 def test_many_small_processes_need_fewer_of_them(plans: Plans, clusters: Clusters) -> None:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.topology import RackTopology, Traffic
-from recsim_train.placement.plan import Plan
 from recsim_train.placement.hosts import hosts_left, hosts_of
-from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.host.machines import Machines
-from recsim_train.sim.host.process import Process
-from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.messages.gloo_group import GlooGroup
-from recsim_train.sim.pricing import NOTHING
+from recsim_train.placement.plan import Plan
+from recsim_train.sim.messages.gloo_group import Exchanged
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
 from tests.sim import gloo_ring
+from tests.sim.machine_world import World, move
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -41,42 +36,6 @@ def topology(**changes: Any) -> RackTopology:
     return RackTopology.model_validate(settings | changes)
 
 
-class World:
-    """Machines, and how long things take on them."""
-
-    def __init__(self, plan: Plan, cluster: Cluster) -> None:
-        self.engine = Engine()
-        self.machines = Machines(plan, cluster, self.engine, Jitter(1))
-        self.of = {i.name: p for i, p in self.machines.processes.items()}
-        self.prices = {n: getattr(cluster.costs, n).value for n in Costs.model_fields}
-        self.trainers = [p for i, p in self.machines.processes.items() if i.role == "trainer"]
-
-    def meetings(self) -> GlooGroup:
-        """Of all trainers, whose messages cost nothing."""
-        pricing = SimpleNamespace(meeting=lambda steps: NOTHING, prices=self.prices)
-        world: Any = SimpleNamespace(machines=self.machines, engine=self.engine, pricing=pricing)
-        return GlooGroup(world, "all", self.trainers, len(self.trainers))
-
-    def seconds(self, *events: Event) -> list[float]:
-        """When each event happens."""
-        ends = [0.0] * len(events)
-
-        def note(n: int) -> Callable[[object], None]:
-            def happened(_: object) -> None:
-                ends[n] = self.engine.now
-
-            return happened
-
-        for n, event in enumerate(events):
-            event.callbacks.append(note(n))
-        self.engine.run()
-        return ends
-
-    def used(self) -> dict[str, float]:
-        names = [r.name for r in self.engine.fluid.resources]
-        return dict(zip(names, self.engine.fluid.used(), strict=True))
-
-
 @pytest.fixture
 def worlds(plans: Plans, clusters: Clusters) -> Callable[..., World]:
     def make(roles: dict[str, int] | None = None, **changes: Any) -> World:
@@ -84,10 +43,6 @@ def worlds(plans: Plans, clusters: Clusters) -> Callable[..., World]:
         return World(plans(roles=roles or {"trainers": 4}), clusters(**settings))
 
     return make
-
-
-def move(world: World, source: Process, target: Process, size: float) -> Event:
-    return world.machines.transfer(source, target, size).done
 
 
 # ------------------------------------------------------------------ where hosts stand
@@ -167,7 +122,7 @@ def test_an_all_to_all_crosses_uplinks_by_pair(worlds: Callable[..., World]) -> 
     part = UPLINK / 10
     sent = {me: [(1 + me + other) * part for other in range(4)] for me in range(4)}
     moved = [
-        (
+        Exchanged(
             sum(sent[me][o] for o in range(4) if o != me),
             sum(sent[o][me] for o in range(4) if o != me),
         )
@@ -228,7 +183,8 @@ def test_an_exchange_pays_four_latencies(
 
     def seconds(latency: str) -> float:
         world = worlds(topology=topology(arrange=arrange, latency=latency))
-        return max(world.seconds(*world.meetings().exchange([(3 * size,) * 2] * 4, sent)))
+        moved = [Exchanged(3 * size, 3 * size)] * 4
+        return max(world.seconds(*world.meetings().exchange(moved, sent)))
 
     assert seconds("10 ms") - seconds("0 s") == pytest.approx(0.04)
 

@@ -26,7 +26,7 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.messages.gloo_group import GlooGroup, Moved
+from recsim_train.sim.messages.gloo_group import GlooGroup, Exchanged
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError
@@ -179,7 +179,7 @@ class GroupRuntime:
             column = {other: sent[other][me] for other in members}
             received[me] = tuple(map(column.__getitem__, self._stand_in))
         moved = [
-            Moved(
+            Exchanged(
                 sum(sent[me]) - sent[me][me],
                 sum(received[me]) - sent[me][me],
                 sum(sent[me][other] for other in self._beside[me]),

@@ -28,7 +28,7 @@ from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE
 
 
-class Moved(NamedTuple):
+class Exchanged(NamedTuple):
     """Bytes of one member in an exchange."""
 
     away: float
@@ -97,7 +97,7 @@ class GlooGroup:
 
         return self._at_once(steps, latencies, move)
 
-    def exchange(self, moved: Sequence[Moved], sent: Mapping[int, Sequence[float]]) -> list[Event]:
+    def exchange(self, moved: Sequence[Exchanged], sent: Mapping[int, Sequence[float]]) -> list[Event]:
         """Sizes first, then content: every member sends and receives so many bytes. Returns when
         each member is done.
 
@@ -191,7 +191,7 @@ class GlooGroup:
 
     def _exchange(
         self,
-        moved: Sequence[Moved],
+        moved: Sequence[Exchanged],
         sent: Mapping[int, Sequence[float]],
         price: float,
     ) -> Started:
