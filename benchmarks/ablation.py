@@ -32,7 +32,8 @@ from recsim_train import load
 from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.profiles import load_cluster
 from recsim_train.sim.cluster import shares
-from recsim_train.sim.host import cores, machines
+from recsim_train.sim.host import cores, resources
+from recsim_train.sim.messages import gloo_group
 from recsim_train.sim.run import simulate
 from recsim_train.validation.fidelity import errors_of
 
@@ -94,7 +95,7 @@ CAUSES: dict[str, Cause] = {
     "seed 2": Cause(sets=("seed=2",)),
     "seed 3": Cause(sets=("seed=3",)),
     "cores shared equally": Cause(
-        constants=((machines, "Cores", lambda *_: None),), code=("sim/host/cores.py:",)
+        constants=((resources, "Cores", lambda *_: None),), code=("sim/host/cores.py:",)
     ),
     "takes 0": Cause(constants=(TAKES,), code=places("_takes", "_TAKES")),
     "takes 1": Cause(constants=((cores, "_TAKES", (1.0, 1.0)),)),
@@ -125,8 +126,7 @@ CAUSES: dict[str, Cause] = {
         constants=((shares.Shares, "_draw", lambda *_: 1.0),),
         code=("sim/cluster/shares.py:_draw", "sim/cluster/shares.py:_draws"),
     ),
-    "uplinks as links": Cause(constants=((shares.Shares, "uplinks", lambda *_: ()),)),
-    "acknowledgements 0": Cause(constants=((machines, "ANSWERED", 0.0),)),
+    "acknowledgements 0": Cause(constants=((gloo_group, "ANSWERED", 0.0),)),
     "collective waits 0": Cause(prices(collective_step=0.0, reduced_wait=0.0, exchanged_wait=0.0)),
     "collective_message 0": Cause(prices(collective_message=0.0)),
 }
