@@ -115,10 +115,10 @@ CAUSES: dict[str, Cause] = {
     "handover 0": Cause(prices(handover=0.0)),
     "jitter 0": Cause(fields(jitter=0.0)),
     "links shared equally": Cause(
-        constants=((shares.Shares, "begin", lambda *_: (0.0, 1.0)),),
+        constants=((shares.Shares, "begin", lambda *_: shares.ALONE),),
         code=("sim/cluster/shares.py:",),
     ),
-    "burst 0": Cause(constants=((shares, "burst", lambda _: 1e-9),)),
+    "nothing at once": Cause(constants=((shares, "at_once", lambda _: 0.0),)),
     "behind a queue 0": Cause(
         constants=((shares, "LEAD", 0.0),), code=("sim/cluster/shares.py:LEAD",)
     ),

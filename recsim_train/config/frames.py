@@ -24,10 +24,9 @@ def room(rate: float, seconds: float) -> float:
     return max(_LEAST_WAITING * FRAME, rate * seconds)
 
 
-def burst(rate: float) -> float:
-    """Bytes of frames that a shaped link of ``rate`` bytes per second lets pass at once after a
-    pause: some 4 kB for each 100 Mbit/s, two frames at least."""
-    return max(2.0 * FRAME, rate * 8.0 / 25_000.0)
+BURST: Final = 2
+"""Frames that a link lets pass at once after a pause: those that an emulated one needs to reach its
+rate. To a fast network card they are next to nothing."""
 
 
 def framed(payload: float) -> float:

@@ -91,7 +91,7 @@ class Engine:
             Timeout(self._env, delay).callbacks.append(lambda _: start(kind, work, event))
             return event
         if work <= 0.0:
-            return event.succeed()
+            return self.timeout(delay) if delay > 0.0 else event.succeed()
         self.fluid.start(kind, work, event)
         return event
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.frames import FRAME, SEGMENT, burst, room
+from recsim_train.config.frames import BURST, FRAME, SEGMENT, room
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.cluster.shares import ALONE
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
@@ -91,19 +92,47 @@ def test_with_equal_shares_they_stay_in_step(network: Any, equal_shares: None) -
 
 
 @pytest.mark.parametrize("mbit", [20.0, 1000.0])
-def test_who_comes_second_is_behind_by_a_burst(network: Any, mbit: float) -> None:
+def test_who_comes_first_is_ahead_by_what_passes_at_once(network: Any, mbit: float) -> None:
     engine, machines = network(2, mbit, "fair")
     clients, server = parted(machines)
     ends: list[float] = []
-    size, rate = 100_000, server.send.capacity
-    for process in clients:
+    size, rate, ahead = 100_000, server.send.capacity, BURST * SEGMENT
+    for process, less in zip(clients, (ahead, 0), strict=True):
         started = machines.transfer(server, process, size)
         started.done.callbacks.append(lambda _: ends.append(engine.now))
-        assert started.alone == pytest.approx(size / rate)
+        assert started.alone == pytest.approx((size - less) / rate)
     engine.run()
-    behind = burst(rate) / rate
     # both share the link until the first is done; it is full until the second is
-    assert ends == pytest.approx([2 * size / rate - behind, 2 * size / rate], rel=1e-9)
+    seconds = [2 * (size - ahead) / rate, (2 * size - ahead) / rate]
+    assert ends == pytest.approx(seconds, rel=1e-9)
+    sent = engine.fluid.used()[server.send.index]
+    assert sent == pytest.approx(2 * size, rel=1e-9)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.2e-3, 1.0])
+def test_a_link_has_had_to_pause_for_what_passes_at_once(network: Any, pause: float) -> None:
+    """So that in the long run no more passes than its rate."""
+    engine, machines = network(1, 100.0, "fifo")
+    (client,), server = parted(machines)
+    rate, size = client.send.capacity, 50_000
+    took: list[float] = []
+
+    def talk() -> Steps:
+        for _ in range(3):
+            begun = engine.now
+            yield machines.transfer(client, server, size).done
+            took.append(engine.now - begun)
+            yield engine.timeout(pause)
+
+    engine.process(talk())
+    engine.run()
+    first = BURST * SEGMENT
+    later = min(first, pause * rate)
+    seconds = [(size - first) / rate, (size - later) / rate, (size - later) / rate]
+    assert took == pytest.approx(seconds, rel=1e-6)
+    # one that passes whole takes what is on its way all the same
+    started = machines.transfer(client, server, 100, delay=1e-3)
+    assert started.alone == pytest.approx(1e-3, rel=0.02)
 
 
 def test_whatever_the_shares_a_link_is_full(network: Any) -> None:
@@ -142,4 +171,4 @@ def test_one_host_knows_no_links(plans: Plans, clusters: Clusters) -> None:
     machines = Machines(plans("allreduce", roles={"trainers": 2}), cluster, engine, Jitter(1))
     one, two, *_ = machines.processes.values()
     for _ in range(3):
-        assert machines.begin(one, two, 1e7) == (0.0, 1.0)
+        assert machines.begin(one, two, 1e7) == ALONE

@@ -4,8 +4,7 @@ With equal shares, clients of a server that come to it together stay together: a
 all send, and each direction of its link is idle half of the time. On a real link three things part
 them, measured on emulated ones by ``benchmarks/link_shares.py``, without any strategy:
 
-- After a pause a link that is shaped by a token bucket lets a burst pass at once. Whoever comes
-  first has it, so that the others are behind by as much.
+- After a pause a link lets some frames pass at once: so many a message is ahead that comes first.
 - In a queue that all share (first in, first out) the windows of those that use a link already have
   filled the queue before another message's window has opened.
 - There, messages that the queue does not hold lose packets, one more than another.
@@ -14,12 +13,12 @@ them, measured on emulated ones by ``benchmarks/link_shares.py``, without any st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp
+from math import exp, inf
 from statistics import NormalDist
-from typing import Final
+from typing import Final, NamedTuple
 
 from recsim_train.config.cluster import Network
-from recsim_train.config.frames import burst, room
+from recsim_train.config.frames import BURST, SEGMENT, room
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.host.process import Process, between
@@ -31,6 +30,24 @@ LEAD: Final = 0.25
 """Logarithm by which a message's rate is lower that finds a queue in use."""
 _LEVELS = 16
 _BLOCK = 256
+
+
+class Begun(NamedTuple):
+    """How a message begins."""
+
+    weight: float
+    """In proportion to which rates on a full link are."""
+    ahead: float
+    """Bytes of it that pass at once."""
+
+
+ALONE: Final = Begun(1.0, 0.0)
+"""Where there is no link, or nothing known of it."""
+
+
+def at_once(rate: float) -> float:
+    """Bytes of payload that a link of so many bytes per second lets pass at once after a pause."""
+    return BURST * SEGMENT
 
 
 class Shares:
@@ -46,25 +63,31 @@ class Shares:
         self._until: dict[Resource, float] = {}
         """By link: until when the messages that have begun keep it busy at least."""
 
-    def begin(
-        self, source: Process, target: Process, size: float, flows: float
-    ) -> tuple[float, float]:
-        """Of a message of ``size`` bytes that begins: (seconds by which it is behind, weight in
-        proportion to which rates on a full link are). ``flows``: as many begin side by side.
-        """
-        rate = source.send.capacity
-        away = flows / source.standing * size / rate
-        behind = burst(rate) / rate if self._taken(source.send, away) else 0.0
-        in_use = self._taken(target.receive, flows / target.standing * size / rate) or behind > 0.0
+    def begin(self, source: Process, target: Process, size: float, flows: float) -> Begun:
+        """A message of ``size`` bytes begins. ``flows``: as many begin side by side."""
+        out, into = flows / source.standing, flows / target.standing
+        links = (source.send, out), (target.receive, into)
         uplinks = [link for link, _ in between(source, target, 1.0)]
-        in_use |= any(map(self._engine.fluid.in_use, uplinks))
+        crowded = any(map(self._engine.fluid.in_use, uplinks))
+        ahead = 0.0 if crowded else min(size, *(self._free(link) / each for link, each in links))
+        in_use = crowded
+        for link, each in links:
+            in_use |= self._taken(link, each * (size - ahead) / source.send.capacity)
         # an uplink has one queue for each host behind it, whoever sends there
         if self._network.queue == "fair" and not uplinks:
-            return behind, 1.0
+            return Begun(1.0, ahead)
         weight = self._behind if in_use else 1.0
-        if size > room(rate, self._network.queue_length):
+        if size > room(source.send.capacity, self._network.queue_length):
             weight *= self._draw(source.name, target.name)
-        return behind, weight
+        return Begun(weight, ahead)
+
+    def _free(self, link: Resource) -> float:
+        """Bytes that a link lets pass at once now, for the time for which it has paused."""
+        if self._engine.fluid.in_use(link):
+            return 0.0
+        paused = self._engine.now - self._until.get(link, -inf)
+        passing: float = min(at_once(link.capacity), max(0.0, paused) * link.capacity)
+        return passing
 
     def _taken(self, link: Resource, seconds: float) -> bool:
         """Whether a link is in use; from now on it is for so many seconds more."""

@@ -83,6 +83,8 @@ class Fluid:
         self._tags: dict[int, tuple[object, object]] = {}
         """By group, of one activity each: the tag, and what has to live as long."""
         self._groups: list[int] = []
+        self._counted: dict[Resource, float] = {}
+        """What was used in no time."""
 
     @property
     def idle(self) -> bool:
@@ -260,4 +262,11 @@ class Fluid:
         block = self.block
         addresses = np.array([r.address for r in self.resources], dtype=np.int64)
         found: list[float] = core.used(block.f, block.i, self.now, addresses).tolist()
+        for resource, units in self._counted.items():
+            found[resource.index] += units
         return found
+
+    def count(self, kind: Kind, work: float) -> None:
+        """Count work that took no time."""
+        for resource, coefficient in kind.uses:
+            self._counted[resource] = self._counted.get(resource, 0.0) + coefficient * work

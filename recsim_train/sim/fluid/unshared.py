@@ -86,6 +86,10 @@ class Unshared:
         self.start(kind, work, tag)
         return Activity(kind, self.added - 1, 0)
 
+    def count(self, kind: Kind, work: float) -> None:
+        """Count work that took no time."""
+        self._count(self._used, kind, work)
+
     @staticmethod
     def _count(used: dict[Resource, float], kind: Kind, work: float) -> None:
         for resource, coefficient in kind.uses:

@@ -9,7 +9,7 @@ from math import fsum, inf
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
-from recsim_train.sim.cluster.shares import Shares
+from recsim_train.sim.cluster.shares import ALONE, Begun, Shares
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
@@ -184,15 +184,15 @@ class Machines:
         """A message: its bytes move after a ``delay`` and what racks add to it. ``head``: those
         that are not payload."""
         delay += self.farther([source, target])
-        behind, weight = self.begin(source, target, payload + head)
-        done = self.stream(source, target, payload, head, delay=delay + behind, weight=weight)
-        return Started(done, delay + self.alone(source, target, payload + head))
+        begun = self.begin(source, target, payload + head)
+        done = self.stream(source, target, payload, head, delay=delay, begun=begun)
+        alone = self.alone(source, target, payload + head - begun.ahead)
+        return Started(done, delay + alone)
 
-    def begin(self, source: Process, target: Process, size: float) -> tuple[float, float]:
-        """Of a message that begins now: (seconds by which it is behind others, weight to which its
-        rate is proportional)."""
+    def begin(self, source: Process, target: Process, size: float) -> Begun:
+        """How a message that begins now shares its links."""
         if self._unequal is None or source.host is target.host:
-            return 0.0, 1.0
+            return ALONE
         return self._unequal.begin(source, target, size, max(source.standing, target.standing))
 
     def alone(self, source: Process, target: Process, size: float) -> float:
@@ -221,11 +221,11 @@ class Machines:
         head: int,
         *,
         delay: float = 0.0,
-        weight: float,
+        begun: Begun,
     ) -> Event:
         """Bytes of a message, or further ones, after a ``delay``."""
         self.header_bytes += head
-        key = source.name, target.name, weight
+        key = source.name, target.name, begun.weight
         kind = self._flows.get(key)
         flows = max(source.standing, target.standing)
         if kind is None:
@@ -237,11 +237,13 @@ class Machines:
                 *between(source, target, 1.0),
             ]
             cap = self._cap_of(source, target)
-            kind = self._flows[key] = self._wired(uses, self._wire, cap, weight)
+            kind = self._flows[key] = self._wired(uses, self._wire, cap, begun.weight)
         work = payload + head
         self.book_wire(source, TRANSPORT, work * flows, self._wire)
         self.book_wire(target, TRANSPORT, work * flows, self._wire)
-        return self.engine.activity(kind, work, delay)
+        if begun.ahead > 0.0:
+            self.engine.fluid.count(kind, begun.ahead)
+        return self.engine.activity(kind, work - begun.ahead, delay)
 
     def shares(self, source: Process, target: Process, payload: int) -> bool:
         """Whether it goes through memory that both ends share."""

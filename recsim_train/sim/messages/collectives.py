@@ -26,7 +26,7 @@ from recsim_train.sim.ghosts import (
     GhostTable,
 )
 from recsim_train.sim.loop import LoopState
-from recsim_train.sim.messages.gloo_group import GlooGroup, Exchanged
+from recsim_train.sim.messages.gloo_group import Exchanged, GlooGroup
 from recsim_train.sim.pricing import plus
 from recsim_train.sim.world import World
 from recsim_train.strategy.blame import StrategyError

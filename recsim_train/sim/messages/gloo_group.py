@@ -97,7 +97,9 @@ class GlooGroup:
 
         return self._at_once(steps, latencies, move)
 
-    def exchange(self, moved: Sequence[Exchanged], sent: Mapping[int, Sequence[float]]) -> list[Event]:
+    def exchange(
+        self, moved: Sequence[Exchanged], sent: Mapping[int, Sequence[float]]
+    ) -> list[Event]:
         """Sizes first, then content: every member sends and receives so many bytes. Returns when
         each member is done.
 

@@ -203,7 +203,7 @@ class Direction:
         if beyond == 0 and (self._last is None or self._last.processed):
             whole = machines.transfer(source, target, size, head, latency)
             self._last = whole.done
-            return _Moving(None, whole.done, 0.0, alone)
+            return _Moving(None, whole.done, 0.0, whole.alone)
         taken = machines.engine.event() if beyond else None
         first = delay + machines.alone(source, target, beyond + head)
         self._last = machines.engine.process(self._parts(self._last, delay, size, head, taken))
@@ -219,9 +219,9 @@ class Direction:
         if before is not None and not before.processed:
             yield before
             delay = max(0.0, begun + delay - machines.engine.now)
-        behind, weight = machines.begin(source, target, size + head)
-        delay += behind
-        move = partial(machines.stream, source, target, weight=weight)
+        # what follows another message finds a link that has not paused
+        begun = machines.begin(source, target, size + head)._replace(ahead=0.0)
+        move = partial(machines.stream, source, target, begun=begun)
         if taken is None:
             yield move(size, head, delay=delay)
             return
