@@ -87,9 +87,8 @@ class RackTopology(Section):
     ``hosts_per_rack`` ones of type ``hosts.default``; without that, those that the run puts
     there."""
     arrange: Literal["spread", "fill"] = "spread"
-    """spread: instance i of each role stands in rack i mod ``racks``, or the next one with room;
-    fill: one rack after the other, in the order trainers, embedding servers, dense servers,
-    readers."""
+    """spread: host i of each role stands in rack i mod ``racks``, or the next one with room; fill:
+    one rack after the other, in the order trainers, embedding servers, dense servers, readers."""
     latency: Duration = 0.0
     """One way, in addition to ``network.latency``, between hosts of different racks."""
 

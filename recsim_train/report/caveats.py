@@ -122,7 +122,7 @@ def _unvalidated(cluster: Mapping[str, Any]) -> Iterator[str]:
     only."""
     if cluster and not cluster.get("colocate"):
         yield (
-            f"The profile {cluster.get('name', '?')!r} gives every process a host of its own: "
+            f"The profile {cluster.get('name', '?')!r} gives processes hosts of their own: "
             "how these share links was measured on emulated hosts only, not on a real cluster, and "
             "their cores are predicted by equal fluid shares (docs/explain/how-true.md)."
         )

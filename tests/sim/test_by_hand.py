@@ -28,6 +28,7 @@ FAST_DATA = {"path": "file.tsv"}
 SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 
 
+@pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize(("transport", "shared"), [("tcp", False), ("gloo", False), ("tcp", True)])
 def test_one_trainer_one_server_by_hand(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, transport: str, shared: bool

@@ -24,6 +24,7 @@ Clusters = Callable[..., Cluster]
 
 FAR, NEAR, RATE, HEAD = 0.010, 0.002, 10e9 / 8, 1000
 TRAINER, SERVER = "trainer[0]", "embedding_server[0]"
+pytestmark = pytest.mark.usefixtures("equal_shares")
 
 
 def racks(latency: float) -> RackTopology:

@@ -292,6 +292,7 @@ def traffic(link: str = "nic", share: str = "40 %", **changes: Any) -> tuple[Tra
     return (Traffic.model_validate({"link": link, "share": share, **changes}),)
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_traffic_that_is_always_there_leaves_the_rest(worlds: Callable[..., World]) -> None:
     world = worlds(background=traffic() + traffic(role="reader", share="30 %"))
     zero, one, two, _ = world.trainers

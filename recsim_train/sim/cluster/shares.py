@@ -4,7 +4,8 @@ With equal shares, clients of a server that come to it together stay together: a
 all send, and each direction of its link is idle half of the time. On a real link three things part
 them, measured on emulated ones by ``benchmarks/link_shares.py``, without any strategy:
 
-- After a pause a link lets some frames pass at once: so many a message is ahead that comes first.
+- After a pause a link lets some frames pass at once. A message that comes first is ahead by those.
+  Others of the same sender are behind by as much in a queue that all share.
 - In a queue that all share (first in, first out) the windows of those that use a link already have
   filled the queue before another message's window has opened.
 - There, messages that the queue does not hold lose packets, one more than another.
@@ -39,9 +40,11 @@ class Begun(NamedTuple):
     """In proportion to which rates on a full link are."""
     ahead: float
     """Bytes of it that pass at once."""
+    behind: float
+    """Seconds by which it is behind others."""
 
 
-ALONE: Final = Begun(1.0, 0.0)
+ALONE: Final = Begun(1.0, 0.0, 0.0)
 """Where there is no link, or nothing known of it."""
 
 
@@ -66,20 +69,24 @@ class Shares:
     def begin(self, source: Process, target: Process, size: float, flows: float) -> Begun:
         """A message of ``size`` bytes begins. ``flows``: as many begin side by side."""
         out, into = flows / source.standing, flows / target.standing
-        links = (source.send, out), (target.receive, into)
+        away, come = source.send, target.receive
         uplinks = [link for link, _ in between(source, target, 1.0)]
-        crowded = any(map(self._engine.fluid.in_use, uplinks))
-        ahead = 0.0 if crowded else min(size, *(self._free(link) / each for link, each in links))
-        in_use = crowded
-        for link, each in links:
-            in_use |= self._taken(link, each * (size - ahead) / source.send.capacity)
         # an uplink has one queue for each host behind it, whoever sends there
-        if self._network.queue == "fair" and not uplinks:
-            return Begun(1.0, ahead)
+        apart = self._network.queue == "fair" and not uplinks
+        ahead = 0.0
+        if not any(map(self._engine.fluid.in_use, uplinks)):
+            # who has a queue of its own there finds it empty
+            ahead = min(size, self._free(away) / out, inf if apart else self._free(come) / into)
+        seconds = (size - ahead) / away.capacity
+        sends, receives = self._taken(away, out * seconds), self._taken(come, into * seconds)
+        if apart:
+            return Begun(1.0, ahead, 0.0)
+        behind = at_once(away.capacity) / away.capacity if sends else 0.0
+        in_use = sends or receives or any(map(self._engine.fluid.in_use, uplinks))
         weight = self._behind if in_use else 1.0
-        if size > room(source.send.capacity, self._network.queue_length):
+        if size > room(away.capacity, self._network.queue_length):
             weight *= self._draw(source.name, target.name)
-        return Begun(weight, ahead)
+        return Begun(weight, ahead, behind)
 
     def _free(self, link: Resource) -> float:
         """Bytes that a link lets pass at once now, for the time for which it has paused."""

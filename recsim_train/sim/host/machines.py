@@ -185,7 +185,7 @@ class Machines:
         that are not payload."""
         delay += self.farther([source, target])
         begun = self.begin(source, target, payload + head)
-        done = self.stream(source, target, payload, head, delay=delay, begun=begun)
+        done = self.stream(source, target, payload, head, delay=delay + begun.behind, begun=begun)
         alone = self.alone(source, target, payload + head - begun.ahead)
         return Started(done, delay + alone)
 

@@ -221,6 +221,7 @@ class Direction:
             delay = max(0.0, begun + delay - machines.engine.now)
         # what follows another message finds a link that has not paused
         begun = machines.begin(source, target, size + head)._replace(ahead=0.0)
+        delay += begun.behind
         move = partial(machines.stream, source, target, begun=begun)
         if taken is None:
             yield move(size, head, delay=delay)
