@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recsim_train.data.malformed import Malformed
-from recsim_train.trace.facts import Cached
+from recsim_train.trace.facts import Cached, Clocks
 from recsim_train.trace.ledger import Sample
 from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.record import Outcome
@@ -52,6 +52,8 @@ class ProcessPart:
     """That it sent or got beside payload: each message counts at one end."""
     cache: Cached | None
     """None without a cache."""
+    clocks: Clocks | None = None
+    """None: its clock is rank 0's."""
 
 
 @dataclass(frozen=True, slots=True)

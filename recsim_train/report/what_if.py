@@ -61,6 +61,7 @@ CAUSES = {
     "speed": "the machine's speed, which moves all prices together",
     "model": "what predictions of calibration's own runs miss beyond what is known of them, "
     "by the share of the CPU time that is around operations",
+    "links": "how messages share links, by the share of the time that is of bytes and latency",
     "queue": "how packets wait for a link, which the profile does not say (network.queue)",
 }
 """What an interval is made of (`recsim_train.sim.why.unsure`), in words."""

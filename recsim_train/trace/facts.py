@@ -86,6 +86,25 @@ class Resting:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockReading:
+    """By how much a process's clock is ahead of rank 0's, which is on another host."""
+
+    ahead: float
+    """Seconds."""
+    error: float
+    """Seconds that it may be off by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The same when a run began, and at its end. Times of its records are rank 0's by both."""
+
+    before: ClockReading
+    after: ClockReading | None
+    """None: the run did not come to its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Emulated:
     """The emulated hosts of a measurement, and what went over their links in all of it."""
 
@@ -305,6 +324,8 @@ class Facts:
     """Where the CPU time of the counted window went."""
     header_bytes: int | None = None
     """Of requests, answers and reader feeds, warm-up included: what is not payload."""
+    clocks: dict[str, Clocks] = field(default_factory=dict)
+    """By process, of those whose host has another clock than rank 0's."""
 
     # of a prediction: how it was made
     stopped: str | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from recsim_train.sim.messages.gloo_group import ring_latency
 from tests.sim.gloo_ring import SEGMENT_BYTES, Ring
 
 FAR = 20.0
@@ -60,3 +61,24 @@ def test_long_links_hold_two_segments() -> None:
     ends = Ring(2, size, lambda one, other: link, rate=1e12).ends()
     segments_of_a_rank = 64 // 2
     assert max(ends) == pytest.approx(2 * segments_of_a_rank / 2 * 2 * link, rel=1e-3)
+
+
+@pytest.mark.parametrize("arrange", ["", "fill", "spread"])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 16])
+def test_the_simulator_s_closed_form_is_what_happens(ranks: int, arrange: str) -> None:
+    """Of vectors from a few numbers to 64 MiB, links from 40 Mbit/s to 24 Gbit/s, 10 us to 20 ms."""
+    of = [0] * ranks
+    if arrange:
+        of = [r * 2 // ranks if arrange == "fill" else r % 2 for r in range(ranks)]
+    for size in (40 * ranks, 40_000, 400_000, 4_000_000, 64 << 20):
+        for near, far in ((1e-5, 1e-4), (1e-4, 1e-3), (1e-4, 2e-2)):
+            for rate in (5e6, 125e6, 3e9):
+                apart = far if arrange else 0.0
+
+                def seconds(one: int, other: int, near: float = near, far: float = apart) -> float:
+                    return near + far * (of[one] != of[other])
+
+                whole = max(Ring(ranks, size, seconds, rate=rate).ends())
+                sent = 2 * (ranks - 1) / ranks * size / rate
+                found = sent + ring_latency(size, ranks, 2 * (near + apart), rate)
+                assert found == pytest.approx(whole, rel=0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from recsim_train.data.malformed import Malformed
 from recsim_train.executor.part import ProcessPart
@@ -23,7 +24,7 @@ def merge(
     """The whole run's outcome; a partial one covers the iterations that all loops finished."""
     whole = Outcome([], {}, [], 0, plan.experiment.training.steps)
     facts = whole.facts
-    for part in (one.records for one in parts):
+    for part in map(_timed, parts):
         whole.iterations += part.iterations
         whole.rounds += part.rounds
         whole.syncs += part.syncs
@@ -52,6 +53,7 @@ def merge(
     facts.epochs = max((reading.epochs for reading in readings), default=0)
     facts.rows_read = sum(reading.rows for reading in readings)
     facts.cpu_seconds = {part.instance: part.cpu_seconds for part in parts}
+    facts.clocks = {part.instance: part.clocks for part in parts if part.clocks is not None}
     facts.header_bytes = sum(part.header_bytes for part in parts)
     facts.compression = compressed(tallies for part in parts for tallies in part.tallies)
     caches = [part.cache for part in parts if part.cache is not None]
@@ -60,6 +62,31 @@ def merge(
         _truncate(plan, whole, {part.instance for part in parts})
     facts.ledger = _ledger(plan, whole, parts, one_machine)
     return whole
+
+
+def _timed(part: ProcessPart) -> Outcome:
+    """A part's records by rank 0's clock: its own was set by that when the run began, and has
+    drifted evenly until its end."""
+    clocks, records = part.clocks, part.records
+    if clocks is None or clocks.after is None:
+        return records
+    drift = clocks.after.ahead - clocks.before.ahead
+    ends = [s.end for s in records.spans] + [i.end for i in records.iterations]
+    ends += [i.end for i in records.rounds]
+    if abs(drift) <= clocks.before.error + clocks.after.error or not ends:
+        return records  # no more than what the readings may be off by
+    share = 1.0 - drift / max(ends)
+
+    def scaled(done: Sequence[Iteration]) -> list[Iteration]:
+        return [replace(i, start=i.start * share, end=i.end * share) for i in done]
+
+    return replace(
+        records,
+        iterations=scaled(records.iterations),
+        rounds=scaled(records.rounds),
+        spans=[s._replace(start=s.start * share, end=s.end * share) for s in records.spans],
+        syncs=[s._replace(end=s.end * share) for s in records.syncs],
+    )
 
 
 def diverged(iterations: Sequence[Iteration], held_out: float | None) -> Diverged | None:

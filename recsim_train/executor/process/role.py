@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from recsim_train.executor.modelled import ModelledCompute, install
 from recsim_train.executor.part import EmulatedRoles, ProcessPart, Reading
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.pools import make_pool
+from recsim_train.executor.process import clocks
 from recsim_train.executor.process.attend import attend
 from recsim_train.executor.process.evaluate import evaluate
 from recsim_train.executor.process.peers import Peers
@@ -46,6 +46,7 @@ from recsim_train.placement.plan import Instance, LoopId, Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.base import Loop
 from recsim_train.strategy.registry import create
+from recsim_train.trace.facts import ClockReading, Clocks
 from recsim_train.trace.ledger import COLLECTIVES, RUNTIME, TRANSPORT
 from recsim_train.trace.record import Outcome, Recorder
 
@@ -142,6 +143,8 @@ class Role:
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
+        self._clock_before: ClockReading | None = None
+        self._clock_after: ClockReading | None = None
         self._busy_at_start = time.process_time()
         self._busy: float | None = None
 
@@ -266,7 +269,7 @@ class Role:
         if self.instance.role == "trainer":
             self._begin_loops()
         self.peers.meet("ready", limit)
-        begin = attend(_common_start, self.peers.check)
+        begin, self._clock_before = attend(_common_start, self.peers.check)
         self.clock = lambda: time.monotonic() - begin
         self.peers.begin()
         self.started = True
@@ -405,6 +408,10 @@ class Role:
         self.join(self.threads, tick)
         self.peers.meet("over")
 
+    def read_clock(self) -> None:
+        """After `finish`, of all ranks: how this one's clock differs from rank 0's by now."""
+        self._clock_after = attend(clocks.read, self.peers.check)
+
     # -- results ---------------------------------------------------------------------------
 
     def waits(self) -> list[str]:
@@ -438,6 +445,7 @@ class Role:
             readings=self.readings,
             header_bytes=sum([*asked, *fed]),
             cache=None if self.cache is None else self.cache.figures(),
+            clocks=self._clock_before and Clocks(self._clock_before, self._clock_after),
         )
 
     def keep_state(self, folder: Path) -> None:
@@ -459,19 +467,13 @@ class Role:
         torch.save(state, folder / f"{self.instance.name}.pt")
 
 
-def _common_start() -> float:
-    """Time 0 of the run on this process's monotonic clock.
-
-    Processes of one machine share that clock, so rank 0's reading serves all of them; those of
-    other machines take the moment in which they hear of it.
-    """
-    try:
-        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    except OSError:
-        machine = platform.node()
-    said = [(machine, time.monotonic())]
+def _common_start() -> tuple[float, ClockReading | None]:
+    """Time 0 of the run on this process's monotonic clock: rank 0's reading; and how that clock
+    differs from its own."""
+    offset = clocks.read()
+    said = [time.monotonic()]
     dist.broadcast_object_list(said, src=0)
-    return said[0][1] if said[0][0] == machine else time.monotonic()
+    return said[0] + (0.0 if offset is None else offset.ahead), offset
 
 
 def first_shard(plan: Plan, client: int) -> int:

@@ -167,6 +167,7 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
         role = Role(plan, plan.instances[me.rank], way.store, peers)
         role.start(left())
         role.finish(lambda: None)
+        role.read_clock()
         parting.put_part(way.store, me.rank, role.part())
         parting.leave(way.store, me.rank, parting.FINISHED, "")
         parts = []

@@ -282,12 +282,13 @@ class Machines:
         self.books.add_one((process.role, what, "wire"), price * moved / process.cores.pace)
 
     def together(
-        self, uses: list[tuple[Resource, float]], work: float, price: float, *, near: bool
-    ) -> Started:
-        """So many bytes of all: ``uses`` of a resource for each byte, which a thread handles in
-        ``price`` seconds. ``near``: all within one host."""
+        self, uses: list[tuple[Resource, float]], price: float, *, near: bool
+    ) -> tuple[Kind, float]:
+        """Bytes of several members: (their kind, bytes per second where nothing else runs).
+        ``uses``: of a resource for each byte, which a thread handles in ``price`` seconds;
+        ``near``: all within one host."""
         kind = self._wired(uses, price, self._near_cap if near else self._cap)
-        return Started(self.engine.activity(kind, work), work / min(kind.cap, _rate(price, inf)))
+        return kind, min(kind.cap, _rate(price, inf))
 
     def _wired(
         self,

@@ -9,23 +9,29 @@ other stays there.
 
 Between hosts a step takes two latencies: gloo sends once the receiver's notice that it is ready has
 come, and that goes out only when the step before is done. So of a ring one pair of neighbours in
-different racks makes every step wait for them, however few such pairs there are.
+different racks makes every step wait for them, however few such pairs there are. Two segments are
+on their way at a time: while one's notice travels, the other's bytes may (`ring_latency`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import ceil
 from typing import NamedTuple
 
 from recsim_train.config.frames import ANSWERED
 from recsim_train.sim.engine import Event, Steps
-from recsim_train.sim.fluid.records import Resource
+from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.host.process import Process, Started, Thread, between, only_host
 from recsim_train.sim.pricing import NOTHING, Priced, part_of, plus
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE
+
+
+_SEGMENT = 1 << 20
+"""Bytes of a ring's segment, at most (`kMaxSegmentSize` in gloo/allreduce.cc)."""
 
 
 class Exchanged(NamedTuple):
@@ -63,6 +69,8 @@ class GlooGroup:
         self.own = part_of(whole, own)
         """A member's part in all messages that its loop does before it is there."""
         self._messages = part_of(whole, 1.0 - own)
+        self._rings: dict[float, tuple[Kind, float]] = {}
+        """By price of a byte."""
 
     def ring(self, size: float) -> list[Event]:
         """A vector of ``size`` bytes goes around: in each of 2(n-1) steps every member sends 1/n of
@@ -75,7 +83,11 @@ class GlooGroup:
             seconds = [2 * self._price("reduced_byte") * each] * len(self._members)
             waits = [self._price("reduced_wait") * each] * len(self._members)
             return self._hops(steps, seconds, waits, self._ring(each, 0.0))
-        return self._goes_round(size, (2 * steps, 2 * steps))
+        price, hop = self._price("reduced_byte"), self._price("collective_step")
+        hop += 2 * (self._latency + self._machines.farther(self._members))
+        _, rate = self._around(price)
+        latency = ring_latency(size, self._size, hop, rate)
+        return self._at_once(latency, lambda: self._ring(each, price))
 
     def flag(self, size: int) -> list[Event]:
         """One number of ``size`` bytes goes around as a vector does: the other parts are empty and
@@ -87,15 +99,10 @@ class GlooGroup:
         down = list(pairwise(reversed(members)))
         path = [*down, (members[0], members[-1]), *down[:-1]]
         crossed = sum(source.rack is not target.rack for source, target in path)
-        return self._goes_round(size, (steps + 1, crossed + bool(crossed)))
-
-    def _goes_round(self, size: float, latencies: tuple[int, int]) -> list[Event]:
-        steps = 2 * (self._size - 1)
-
-        def move() -> Started:
-            return self._ring(steps / self._size * size, self._price("reduced_byte"))
-
-        return self._at_once(steps, latencies, move)
+        latency = steps * self._price("collective_step") + (steps + 1) * self._latency
+        latency += (crossed + bool(crossed)) * self._machines.farther(members)
+        each, price = steps / self._size * size, self._price("reduced_byte")
+        return self._at_once(latency, lambda: self._ring(each, price))
 
     def exchange(
         self, moved: Sequence[Exchanged], sent: Mapping[int, Sequence[float]]
@@ -110,7 +117,9 @@ class GlooGroup:
             waits = [self._price("exchanged_wait") * max(one.away, one.into) for one in moved]
             return self._hops(2, seconds, waits, self._exchange(moved, sent, 0.0))
         price = self._price("exchanged_byte")
-        return self._at_once(2, (4, 4), lambda: self._exchange(moved, sent, price))
+        latency = 4 * (self._latency + self._machines.farther(self._members))
+        latency += 2 * self._price("collective_step")
+        return self._at_once(latency, lambda: self._exchange(moved, sent, price))
 
     def _price(self, name: str) -> float:
         """Asked for when it is used: what a run uses is what may change it."""
@@ -158,16 +167,10 @@ class GlooGroup:
 
     # ------------------------------------------------------------------ between hosts
 
-    def _at_once(
-        self, steps: int, latencies: tuple[int, int], move: Callable[[], Started]
-    ) -> list[Event]:
-        """All latencies, then all bytes. ``latencies``: how many of the network, and of racks where
-        members stand in different ones."""
-        machines, (all_hosts, between_racks) = self._machines, latencies
+    def _at_once(self, latency: float, move: Callable[[], Started]) -> list[Event]:
+        """The seconds of ``latency`` that no bytes hide, then all bytes."""
 
         def whole() -> Steps:
-            latency = steps * self._price("collective_step") + all_hosts * self._latency
-            latency += between_racks * machines.farther(self._members)
             yield self._engine.timeout(latency)
             moved = move()
             yield moved.done
@@ -179,13 +182,24 @@ class GlooGroup:
 
     def _ring(self, each: float, price: float) -> Started:
         """``each``: bytes that every member sends; each takes seconds ``price`` at both ends."""
-        uses: list[tuple[Resource, float]] = []
-        for place, member in enumerate(self._members):
-            uses += _ends(member, 1.0, 1.0, self._beside[place], self._beside[place - 1])
-            uses += self._handled(member, 2 * each, 2.0, price)
-        for member, following in self._neighbours():
-            uses += between(member, following, 1.0)
-        return self._machines.together(uses, each, price, near=self._near)
+        kind, rate = self._around(price)
+        if price > 0.0:
+            for member in self._members:
+                self._machines.book_wire(member, COLLECTIVES, 2 * each * member.standing, price)
+        return Started(self._engine.activity(kind, each), each / rate)
+
+    def _around(self, price: float) -> tuple[Kind, float]:
+        """A ring's bytes: (their kind, bytes per second that each member sends if alone)."""
+        known = self._rings.get(price)
+        if known is None:
+            uses: list[tuple[Resource, float]] = []
+            for place, member in enumerate(self._members):
+                uses += _ends(member, 1.0, 1.0, self._beside[place], self._beside[place - 1])
+                uses.append((member.cores, 2.0 * price))
+            for member, following in self._neighbours():
+                uses += between(member, following, 1.0)
+            known = self._rings[price] = self._machines.together(uses, price, near=self._near)
+        return known
 
     def _neighbours(self) -> Iterator[tuple[Process, Process]]:
         """Each member, and the one that it sends to in a ring."""
@@ -204,21 +218,29 @@ class GlooGroup:
         uses: list[tuple[Resource, float]] = []
         for member, one in zip(self._members, moved, strict=True):
             uses += _ends(member, *(size / most for size in one))
-            uses += self._handled(member, one.away + one.into, (one.away + one.into) / most, price)
+            moves = one.away + one.into
+            if price > 0.0 and moves > 0.0:
+                machines.book_wire(member, COLLECTIVES, moves * member.standing, price)
+                uses.append((member.cores, moves / most * price))
         if machines.there.racks:
             for me, sizes in sorted(sent.items()):
                 for other, size in enumerate(sizes):
                     uses += between(self._members[me], self._members[other], size / most)
-        return machines.together(uses, most, price, near=self._near)
+        kind, rate = machines.together(uses, price, near=self._near)
+        return Started(self._engine.activity(kind, most), most / rate)
 
-    def _handled(
-        self, member: Process, moved: float, share: float, price: float
-    ) -> list[tuple[Resource, float]]:
-        """What its cores do for bytes; nothing where they have no price."""
-        if price == 0.0 or share == 0.0:
-            return []
-        self._machines.book_wire(member, COLLECTIVES, moved * member.standing, price)
-        return [(member.cores, share * price)]
+
+def ring_latency(size: float, members: int, hop: float, rate: float) -> float:
+    """Seconds of an all-reduce of ``size`` bytes that its bytes do not hide.
+
+    gloo cuts the vector into at least two segments for each member, of at most 1 MiB, of which two
+    are on their way at a time, first around to be summed, then around once more. ``hop``: seconds
+    of the slowest step without its bytes, a notice and a segment; ``rate``: bytes per second.
+    Exact where all members begin at the same time and the slowest pair is the slowest throughout.
+    """
+    each = ceil(max(ceil(size / _SEGMENT), 2 * members) / members)
+    segment = size / (each * members)
+    return 2 * hop + (each * (members - 1) - 2) * max(0.0, hop - segment / rate)
 
 
 def _ends(

@@ -13,6 +13,7 @@ from math import fsum, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Calibration, Cluster
+from recsim_train.sim.cluster.shares import UNSURE
 from recsim_train.sim.why.caveats import rested
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
 from recsim_train.workload.operations import MEETINGS, MESSAGES, OPS
@@ -108,14 +109,17 @@ def causes(
                 for group, (seconds, more) in spent.fitted.items()
             )
         )
-    if (moved := known.speed_spread) is not None:
-        # At the run all work is as fast or slow together. A job whose work, latency and bytes all
-        # take k times as long takes k times as long: its slopes add up to -1, and what is not of
-        # wires is of work. The sum over all prices says the same with the scatter of each of them.
-        wires = slopes.get("nic", 0.0) + slopes.get("uplink", 0.0) - slopes.get("latency", 0.0)
-        found["speed"] = moved * min(1.0, max(0.0, 1.0 - wires))
+    # A job whose work, latency and bytes all take k times as long takes k times as long: its slopes
+    # add up to -1, and what is not of wires is of work. The sum over all prices says the same with
+    # the scatter of each of them.
+    wires = slopes.get("nic", 0.0) + slopes.get("uplink", 0.0) - slopes.get("latency", 0.0)
+    wires = min(1.0, max(0.0, wires))
+    if (moved := known.speed_spread) is not None:  # all work is as fast or slow together
+        found["speed"] = moved * (1.0 - wires)
     if known.own_error is not None:
-        found["model"] = known.own_error * spent.share_around
+        found["model"] = known.own_error * spent.share_around * (1.0 - wires)
+    if found and not cluster.colocate:
+        found["links"] = UNSURE * wires
     return found
 
 
