@@ -118,7 +118,7 @@ CAUSES: dict[str, Cause] = {
         constants=((shares.Shares, "begin", lambda *_: shares.ALONE),),
         code=("sim/cluster/shares.py:",),
     ),
-    "nothing at once": Cause(constants=((shares, "at_once", lambda _: 0.0),)),
+    "nothing at once": Cause(constants=((shares, "AT_ONCE", 0.0),)),
     "behind a queue 0": Cause(
         constants=((shares, "LEAD", 0.0),), code=("sim/cluster/shares.py:LEAD",)
     ),

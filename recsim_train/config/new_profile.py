@@ -37,7 +37,7 @@ topology:
   hosts_per_rack: {ceil(wanted.hosts / wanted.racks)}
   oversubscription: {rate:g}   # a rack's network cards together / its uplink
   # uplink: 100 Gbit/s   # instead of oversubscription
-  arrange: spread   # instance i of each role in rack i mod racks; fill: one rack after the other
+  arrange: spread   # host i of each role in rack i mod racks; fill: one rack after the other
 """
     return f"""\
 # {hosts}, of which nothing was measured.
@@ -47,7 +47,8 @@ format: {FORMAT}
 extends: {wanted.extends}
 name: {wanted.name}
 description: "{hosts}; compute priced by {wanted.extends}, not calibrated"
-colocate: false   # each role instance has a host of its own
+colocate: false   # role instances have hosts of their own, one on each
+# per_host: {{trainer: 4}}   # or so many of a role on each
 
 hosts:
   default:

@@ -212,8 +212,8 @@ def roofline(job: Job) -> float:
     moved = moved_bytes(model, batch)
     seconds = max(flops * costs.gemm_flop.value, moved * costs.stream_byte.value)
     trainers, threads = spec.roles.trainers, spec.training.threads
-    shared = job.profile.colocate
-    cores = min(trainers * threads, host.cores) if shared else trainers * min(threads, host.cores)
+    together = trainers if job.profile.colocate else job.profile.together("trainer")
+    cores = trainers * min(threads, host.cores / together)
     return batch * cores / seconds
 
 

@@ -66,7 +66,7 @@ def test_long_links_hold_two_segments() -> None:
 @pytest.mark.parametrize("arrange", ["", "fill", "spread"])
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8, 16])
 def test_the_simulator_s_closed_form_is_what_happens(ranks: int, arrange: str) -> None:
-    """Of vectors from a few numbers to 64 MiB, links from 40 Mbit/s to 24 Gbit/s, 10 us to 20 ms."""
+    """Of some numbers to 64 MiB, on links of 40 Mbit/s to 24 Gbit/s and 10 us to 20 ms."""
     of = [0] * ranks
     if arrange:
         of = [r * 2 // ranks if arrange == "fill" else r % 2 for r in range(ranks)]

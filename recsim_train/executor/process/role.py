@@ -436,6 +436,7 @@ class Role:
         tallies += [c.embedding.tallies for c in self.contexts if c.embedding is not None]
         asked = [s.header_bytes for s in self.servings if not s.client.endswith(EVALUATOR)]
         fed = [] if self.reader is None else self.reader.header_bytes.values()
+        before = self._clock_before
         return ProcessPart(
             instance=self.instance.name,
             records=found,
@@ -445,7 +446,7 @@ class Role:
             readings=self.readings,
             header_bytes=sum([*asked, *fed]),
             cache=None if self.cache is None else self.cache.figures(),
-            clocks=self._clock_before and Clocks(self._clock_before, self._clock_after),
+            clocks=None if before is None else Clocks(before, self._clock_after),
         )
 
     def keep_state(self, folder: Path) -> None:

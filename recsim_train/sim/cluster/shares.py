@@ -25,6 +25,8 @@ from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.host.process import Process, between
 from recsim_train.sim.jitter import stream
 
+AT_ONCE: Final = BURST * SEGMENT
+"""Bytes of payload that a link lets pass at once after a pause."""
 SPREAD: Final = 0.2
 """Standard deviation of the logarithms of the rates of messages that a queue does not hold."""
 LEAD: Final = 0.25
@@ -51,9 +53,9 @@ ALONE: Final = Begun(1.0, 0.0, 0.0)
 """Where there is no link, or nothing known of it."""
 
 
-def at_once(rate: float) -> float:
-    """Bytes of payload that a link of so many bytes per second lets pass at once after a pause."""
-    return BURST * SEGMENT
+def _passing(link: Resource, paused: float) -> float:
+    """Bytes that it lets pass at once when nothing has used it for so many seconds."""
+    return max(0.0, min(AT_ONCE, paused * link.capacity))
 
 
 class Shares:
@@ -74,36 +76,36 @@ class Shares:
         out, into = flows / source.standing, flows / target.standing
         away, come = source.send, target.receive
         uplinks = [link for link, _ in between(source, target, 1.0)]
+        crowded = any(map(self._engine.fluid.in_use, uplinks))
         # an uplink has one queue for each host behind it, whoever sends there
         apart = self._network.queue == "fair" and not uplinks
+        left, arrived = self._paused(away), self._paused(come)
         ahead = 0.0
-        if not any(map(self._engine.fluid.in_use, uplinks)):
-            # who has a queue of its own there finds it empty
-            ahead = min(size, self._free(away) / out, inf if apart else self._free(come) / into)
+        if not crowded and left > 0.0:
+            ahead = min(size, _passing(away, left) / out)
+            if not apart:  # who has a queue of its own finds it empty
+                ahead = min(ahead, _passing(come, arrived) / into)
         seconds = (size - ahead) / away.capacity
-        sends, receives = self._taken(away, out * seconds), self._taken(come, into * seconds)
+        self._use(away, out * seconds)
+        self._use(come, into * seconds)
         if apart:
             return Begun(1.0, ahead, 0.0)
-        behind = at_once(away.capacity) / away.capacity if sends else 0.0
-        in_use = sends or receives or any(map(self._engine.fluid.in_use, uplinks))
-        weight = self._behind if in_use else 1.0
+        behind = AT_ONCE / away.capacity if left < 0.0 else 0.0
+        weight = self._behind if left < 0.0 or arrived < 0.0 or crowded else 1.0
         if size > room(away.capacity, self._network.queue_length):
             weight *= self._draw(source.name, target.name)
         return Begun(weight, ahead, behind)
 
-    def _free(self, link: Resource) -> float:
-        """Bytes that a link lets pass at once now, for the time for which it has paused."""
+    def _paused(self, link: Resource) -> float:
+        """For how many seconds nothing has used a link; below 0: something does."""
         if self._engine.fluid.in_use(link):
-            return 0.0
-        paused = self._engine.now - self._until.get(link, -inf)
-        passing: float = min(at_once(link.capacity), max(0.0, paused) * link.capacity)
-        return passing
+            return -1.0
+        paused: float = self._engine.now - self._until.get(link, -inf)
+        return paused
 
-    def _taken(self, link: Resource, seconds: float) -> bool:
-        """Whether a link is in use; from now on it is for so many seconds more."""
-        now, until = self._engine.now, self._until.get(link, 0.0)
-        self._until[link] = max(now, until) + seconds
-        return until > now or self._engine.fluid.in_use(link)
+    def _use(self, link: Resource, seconds: float) -> None:
+        """It is in use for so many seconds more."""
+        self._until[link] = max(self._engine.now, self._until.get(link, 0.0)) + seconds
 
     def _draw(self, source: str, target: str) -> float:
         """Of a connection: depends on the seed and its ends only."""

@@ -29,7 +29,6 @@ from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.threads import NONE
 
-
 _SEGMENT = 1 << 20
 """Bytes of a ring's segment, at most (`kMaxSegmentSize` in gloo/allreduce.cc)."""
 
