@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import hypot, log, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.frames import BURST, FRAME, SEGMENT, room
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.cluster.shares import ALONE
+from recsim_train.sim.cluster.shares import ALONE, UNSURE
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
@@ -77,12 +78,16 @@ def test_clients_of_a_server_part_as_measured(network: Any) -> None:
     rows = [row for row in json.loads(MEASURED.read_text()) if row["pattern"] == "in turn"]
     assert len(rows) >= 20
     off: dict[str, list[float]] = {"fifo": [], "fair": []}
+    logarithms = []
     for row in rows:
         machines = network(row["flows"], row["mbit"], row["queue"])
         found = duplex(*machines, row["kib"] << 10, row["turns"])
         off[row["queue"]].append(found - row["duplex"])
+        logarithms.append(log(found / row["duplex"]))
     for errors in off.values():
         assert fmean(map(abs, errors)) < 0.08
+    # what predictions say of how far this may be off
+    assert hypot(*logarithms) / sqrt(len(logarithms)) == pytest.approx(UNSURE, abs=0.015)
     # in step it would be a half
     assert fmean(row["duplex"] for row in rows) > 0.75
 

@@ -31,7 +31,7 @@ SPREAD: Final = 0.2
 """Standard deviation of the logarithms of the rates of messages that a queue does not hold."""
 LEAD: Final = 0.25
 """Logarithm by which a message's rate is lower that finds a queue in use."""
-UNSURE: Final = 0.08
+UNSURE: Final = 0.1
 """How far this is from what clients in turn reached on emulated links, root mean square of the
 logarithm (``benchmarks/results/link_shares.json``): nothing of a strategy is in it."""
 _LEVELS = 16
