@@ -77,8 +77,8 @@ class GlooGroup:
         when each member has it: an event that tells for how many seconds where nothing else runs.
         """
         steps = 2 * (self._size - 1)
+        each = steps / self._size * size
         if self._one_by_one:
-            each = steps / self._size * size
             seconds = [2 * self._price("reduced_byte") * each] * len(self._members)
             waits = [self._price("reduced_wait") * each] * len(self._members)
             return self._hops(steps, seconds, waits, self._ring(each, 0.0))
