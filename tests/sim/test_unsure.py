@@ -20,6 +20,7 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
 from recsim_train.results.interval import of_row
+from recsim_train.sim.cluster.shares import UNSURE
 from recsim_train.sim.run import operations_of, simulate
 from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.record import Outcome
@@ -233,7 +234,9 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
             "model": 0.4 * 0.11,
         }
     )
-    assert found.keys() | {"queue", "simulation"} == CAUSES.keys()  # which prices do not tell
+    assert (
+        found.keys() | {"links", "queue", "simulation"} == CAUSES.keys()
+    )  # which prices do not tell
     (said,) = made_of(found)
     assert "the machine's speed, which moves all prices together" in said
     # an error of the slopes themselves is no answer to anything; but work takes what wires do not
@@ -242,6 +245,21 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
     )
     assert causes(plain, slopes, 0.0, replace(spent, by_operations=0.0), threads=1) == {}
     assert made_of({}) == []
+
+
+def test_where_bytes_take_the_time_it_is_links_that_may_be_off(clusters: Clusters) -> None:
+    told = Calibration(date="", machine="", own_error="20 %")
+    spent = Spent(1.0, 0.0, {}, 0.0, 0.5)
+    for wires in (0.0, 0.8, 1.3):
+        share = min(1.0, wires)
+        slopes = {"nic": 0.75 * wires, "latency": -0.25 * wires, "costs.call": share - 1.0}
+        found = causes(clusters(calibration=told), slopes, 0.0, spent, threads=1)
+        assert found["model"] == pytest.approx(0.5 * 0.2 * (1.0 - share))
+        assert found.get("links", 0.0) == pytest.approx(UNSURE * share)
+        here = causes(clusters(calibration=told, colocate=True), slopes, 0.0, spent, threads=1)
+        assert "links" not in here
+    # of prices that nothing is known of no interval is made
+    assert causes(clusters(), {"nic": 1.0}, 0.0, spent, threads=1) == {}
 
 
 def test_an_error_that_was_not_seen_is_no_perfect_model() -> None:

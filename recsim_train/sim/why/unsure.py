@@ -118,7 +118,7 @@ def causes(
         found["speed"] = moved * (1.0 - wires)
     if known.own_error is not None:
         found["model"] = known.own_error * spent.share_around * (1.0 - wires)
-    if found and not cluster.colocate:
+    if found and wires > 0.0 and not cluster.colocate:
         found["links"] = UNSURE * wires
     return found
 
