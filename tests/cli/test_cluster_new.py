@@ -48,7 +48,7 @@ def test_one_rack_needs_no_topology(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--nic", "25GB"), "new.yaml:14:10: hosts.default.nic: unknown unit 'GB'"),
+        (("--nic", "25GB"), "new.yaml:15:10: hosts.default.nic: unknown unit 'GB'"),
         (("--memory", "128"), "hosts.default.memory: "),
         (("--latency", "fast"), "network.latency: "),
         (("--extends", "nobodys"), "new.yaml:5:10: extends: there is no cluster profile 'nobodys'"),

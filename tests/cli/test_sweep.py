@@ -80,7 +80,8 @@ def test_points_are_the_same_from_a_pool_and_one_after_the_other(folder: Path) -
         assert low < point["examples_per_second"] < high
         # where free trainers share a server, its queue counts, too: it is not said here
         shared = any("Training loops run freely and share" in note for note in point["notes"])
-        assert set(point["calibration_errors"]) == {"prices", *(["queue"] if shared else [])}
+        causes = set(point["calibration_errors"]) - {"links"}  # where bytes take time
+        assert causes == {"prices", *(["queue"] if shared else [])}
         assert not shared or (point["strategy"], point["roles.trainers"] > 1) == ("flat_ps", True)
         assert any("was not calibrated" in note for note in point["notes"])
         assert point["examples_per_step"] == 16 * point["roles.trainers"]

@@ -54,6 +54,7 @@ def test_parts_add_up_to_the_effects(plans: Plans, clusters: Clusters) -> None:
     assert path.hidden["exchange"] > 0.0
 
 
+@pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize("transport", ["tcp", "gloo"])
 def test_one_trainer_alone_queues_behind_itself_at_most(
     plans: Plans, clusters: Clusters, transport: str

@@ -364,6 +364,7 @@ def test_more_threads_are_never_slower_and_the_ledger_closes(
     assert rates[0] < rates[1] < rates[2] < 6 * rates[0]
 
 
+@pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize("name", ["allreduce", "localsgd", "hierarchical"])
 def test_folding_is_exact_with_threads(name: str, plans: Plans, clusters: Clusters) -> None:
     kind, options = KINDS[name]

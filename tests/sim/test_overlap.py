@@ -28,6 +28,7 @@ ALONE = {
 """One trainer and one server; a reader process, so that nothing competes for the lock."""
 
 
+@pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize("prefetch", [1, 2])
 def test_a_lookup_ahead_hides_behind_compute_by_hand(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, prefetch: int

@@ -48,7 +48,7 @@ def test_a_larger_cache_hits_more_often_and_hides_the_way_to_the_servers(
     plans: Plans, clusters: Clusters
 ) -> None:
     # bytes are what is far: of latencies most are the collectives', which no cache hides
-    far = clusters(network={"latency": "500 us"}, nic="10 Mbit/s")
+    far = clusters(network={"latency": "500 us"}, nic="20 Mbit/s")
     none, small, full = (
         simulate(plan_of(plans, **options), far)
         for options in ({"cache": False}, {"cache_rows": 200}, {"cache_share": 1.0})

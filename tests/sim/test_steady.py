@@ -121,6 +121,7 @@ def test_where_steps_change_on_the_way_all_of_them_are_run(
     assert len(said) == bool(switch)
 
 
+@pytest.mark.usefixtures("equal_shares")
 def test_loops_that_drift_apart_do_not_keep_a_prediction_from_its_end(
     plans: Callable[..., Plan],
     clusters: Callable[..., Cluster],
