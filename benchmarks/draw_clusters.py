@@ -65,7 +65,8 @@ LONGEST = 1.0
 """Seconds that a step may take by that guess, if there is a batch size for it."""
 BATCHES = (64, 128, 256, 512)
 DIMS = (8, 16, 32)
-SECONDS, LEAST_STEPS, MOST_STEPS = 7.0, 10, 1000
+SECONDS, LEAST_STEPS, MOST_STEPS = 12.0, 24, 1000
+"""Clients that start together take a dozen steps until they are apart."""
 CORES = 16
 LEARNING = {"dense_lr": 0.001, "sparse_lr": 0.001}
 
@@ -151,6 +152,11 @@ def seconds_of(
     return (2 * vectors * share * max(1.0, over) + 2 * net) / rate
 
 
+def period_of(strategy: dict[str, Any]) -> int:
+    """Steps after which what a step moves comes round again."""
+    return int(strategy.get("every") or strategy.get("compression", {}).get("refresh") or 1)
+
+
 def drawn_point(draw: Random, number: int) -> dict[str, Any]:
     """One setting on its cluster."""
     turn = TURNS[number % len(TURNS)]
@@ -165,6 +171,7 @@ def drawn_point(draw: Random, number: int) -> dict[str, Any]:
     wanted = SECONDS * (4 if turn == "cores" else 1)
     least = round(wanted / seconds_of(model, batch, roles, cluster))
     steps = max(LEAST_STEPS, min(MOST_STEPS, least))
+    steps += -steps % period_of(strategy)
     return {
         "strategy": strategy,
         "model": model,

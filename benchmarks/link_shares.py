@@ -8,9 +8,10 @@ others have got says how the link was shared. `sigma` is the standard deviation 
 these shares within a round, over all rounds; 0: equal shares, as max-min fairness has them.
 
 "in turn": several clients of one server, each of which receives a message, then sends one, and so
-on, as trainers do that look up rows and send gradients. `duplex` is the share of what both
-directions of the server's link carry together that they have carried; clients that stay in step
-reach 0.5, for they all receive and then all send.
+on, as trainers do that look up rows and send gradients. "several servers": the same of as many
+servers at once, each asked before it sends and heard when it has received. `duplex` is the share of
+what both directions of a server's link carry together that they have carried; clients that stay in
+step reach 0.5, for they all receive and then all send.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Rounds:
 
 def measured(pattern: str, flows: int, mbit: float, queue: str, size: int, rounds: int) -> Rounds:
     """One setting of messages at once."""
-    hosts = _hosts(flows, mbit, queue)
+    hosts = _hosts(flows + 1, mbit, queue)
     work = Rounds(size, rounds, flows)
     with EmulatedCluster(EmulatedLayout(hosts)) as cluster:
         threads = []
@@ -124,12 +125,12 @@ def measured(pattern: str, flows: int, mbit: float, queue: str, size: int, round
     return work
 
 
-def _hosts(others: int, mbit: float, queue: str) -> tuple[EmulatedHost, ...]:
-    """One host and so many others, of equal links."""
+def _hosts(number: int, mbit: float, queue: str) -> tuple[EmulatedHost, ...]:
+    """So many hosts, of equal links."""
     rate = mbit * MBIT
     link = Link(rate, queue, round(room(rate, 5e-3)))  # type: ignore[arg-type]
     return tuple(
-        EmulatedHost(f"host {n}", IPv4Address("10.77.0.1") + n, 0, link) for n in range(others + 1)
+        EmulatedHost(f"host {n}", IPv4Address("10.77.0.1") + n, 0, link) for n in range(number)
     )
 
 
@@ -137,11 +138,14 @@ def _listen(address: str, port: int, made: list[socket.socket]) -> None:
     made.append(socket.create_server((address, port)))
 
 
-def turns(clients: int, mbit: float, queue: str, size: int, turns: int) -> float:
-    """`duplex` of clients that send and receive in turn, from when all have done half of their
-    turns until the first is done."""
-    hosts = _hosts(clients, mbit, queue)
-    begin = threading.Barrier(clients)
+def turns(
+    clients: int, servers: int, mbit: float, queue: str, size: int, turns: int, heads: int
+) -> float:
+    """`duplex` of clients that receive and send in turn, from when all have done half of their
+    turns until the first is done; 0 where it is done before, which says nothing. ``heads``: bytes
+    that ask for a message, and that say that one has arrived."""
+    hosts = _hosts(servers + clients, mbit, queue)
+    begin = threading.Barrier(clients * servers)
     times: list[list[float]] = [[] for _ in range(clients)]
 
     def serve(server: socket.socket) -> None:
@@ -151,35 +155,46 @@ def turns(clients: int, mbit: float, queue: str, size: int, turns: int) -> float
             connection.settimeout(LIMIT)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for _ in range(turns):
+                _receive(connection, heads)
                 connection.sendall(bytes(size))
                 _receive(connection, size)
+                connection.sendall(bytes(heads))
 
-    def ask(address: str, client: int) -> None:
+    def ask(address: str, client: int, both: threading.Barrier, own: list[float]) -> None:
         with socket.create_connection((address, PORT + client), timeout=LIMIT) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             begin.wait(LIMIT)
             for _ in range(turns):
+                connection.sendall(bytes(heads))
                 _receive(connection, size)
+                both.wait(LIMIT)
                 connection.sendall(bytes(size))
-                times[client].append(time.monotonic())
+                _receive(connection, heads)
+                both.wait(LIMIT)
+                own.append(time.monotonic())
 
     with EmulatedCluster(EmulatedLayout(hosts)) as cluster:
         threads = []
-        home = cluster.namespace(hosts[0].name)
         for client in range(clients):
-            made: list[socket.socket] = []
-            address = str(hosts[0].address)
-            home.do(partial(_listen, address, PORT + client, made))
-            away = cluster.namespace(hosts[client + 1].name)
-            threads += [
-                threading.Thread(target=home.do, args=[partial(serve, made[0])]),
-                threading.Thread(target=away.do, args=[partial(ask, address, client)]),
-            ]
+            both = threading.Barrier(servers)
+            away = cluster.namespace(hosts[servers + client].name)
+            for number, host in enumerate(hosts[:servers]):
+                made: list[socket.socket] = []
+                home, address = cluster.namespace(host.name), str(host.address)
+                home.do(partial(_listen, address, PORT + client, made))
+                own = times[client] if number == 0 else []
+                asks = partial(ask, address, client, both, own)
+                threads += [
+                    threading.Thread(target=home.do, args=[partial(serve, made[0])]),
+                    threading.Thread(target=away.do, args=[asks]),
+                ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(4 * LIMIT)
     begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
+    if done <= begun:
+        return 0.0
     moved = 2 * size * sum(begun < at <= done for own in times for at in own)
     return moved / (done - begun) / (2 * mbit * MBIT * SEGMENT / FRAME)
 
@@ -202,6 +217,14 @@ IN_TURN = (
     (4, 40, 256, 60), (8, 40, 64, 60), (8, 40, 128, 30), (4, 200, 256, 200), (2, 200, 2048, 40),
 )  # fmt: skip
 """(clients, Mbit/s, KiB of a message, turns)"""
+SEVERAL = (
+    (1, 3, 20, 32, 80), (2, 3, 20, 32, 80), (1, 4, 40, 64, 80), (2, 4, 40, 64, 80),
+    (4, 4, 20, 64, 40), (3, 4, 40, 128, 60), (2, 6, 80, 128, 80), (2, 12, 20, 64, 30),
+    (3, 6, 40, 32, 80), (2, 8, 80, 16, 200), (2, 4, 40, 256, 60), (2, 3, 120, 512, 60),
+)  # fmt: skip
+"""(servers, clients, Mbit/s, KiB of a message, turns)"""
+HEADS = 100
+"""Bytes by which clients of several servers ask for a message, and are told that one is there."""
 
 
 def main() -> None:
@@ -210,13 +233,13 @@ def main() -> None:
         "--rounds": (30, "of each setting of messages at once"),
         "--repeats": (3, "of each setting of clients in turn; the median counts"),
         "--out": ("", "a JSON file"),
-        "--only": ("", "in turn: that table alone, the other as the file has it"),
+        "--only": ("", "turns: those alone, messages at once as the file has them"),
     }
     asked = options(__doc__, about)
     found: list[dict[str, object]] = []
     if asked.only:
         kept = json.loads(Path(asked.out).read_text())
-        found += [row for row in kept if row["pattern"] != "in turn"]
+        found += [row for row in kept if "turns" not in row]
 
     def say(**figures: object) -> None:
         found.append(figures)
@@ -238,11 +261,16 @@ def main() -> None:
                     seconds=round(took, 4),
                     of_ideal=round(took / ideal, 3),
                 )
-        for flows, mbit, kib, many in IN_TURN:
-            tries = [turns(flows, mbit, queue, kib << 10, many) for _ in range(asked.repeats)]
+        both = [(1, *row, "in turn", 0) for row in IN_TURN]
+        both += [(*row, "several servers", HEADS) for row in SEVERAL]
+        for servers, flows, mbit, kib, many, pattern, heads in both:
+            setting = servers, mbit, queue, kib << 10, many, heads
+            tries = [turns(flows, *setting) for _ in range(asked.repeats)]
+            tries = list(filter(None, tries)) or [0.0]
             say(
                 queue=queue,
-                pattern="in turn",
+                pattern=pattern,
+                servers=servers,
                 flows=flows,
                 mbit=mbit,
                 kib=kib,

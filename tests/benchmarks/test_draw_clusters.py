@@ -49,4 +49,4 @@ def test_it_is_what_its_command_draws_and_all_of_it_can_be_emulated(tmp_path: Pa
         rates = [round(job.profile.host_of(i.role, i.index).nic * 8e-6) for i in job.plan.instances]
         assert min(rates) >= 20
         assert max(rates) <= 480 or len(rates) == 2
-        assert job.plan.experiment.training.steps >= 10
+        assert job.plan.experiment.training.steps >= 24

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from math import hypot, log, sqrt
 from pathlib import Path
@@ -15,11 +16,12 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.frames import BURST, FRAME, SEGMENT, room
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.shares import ALONE, UNSURE
-from recsim_train.sim.engine import Engine, Steps
+from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.messages.serving import Direction
+from recsim_train.sim.queues import Countdown
 from tests.sim.priced import priced
 
 Plans = Callable[..., Plan]
@@ -30,59 +32,89 @@ MBIT = 1e6 / 8
 
 @pytest.fixture
 def network(plans: Plans, clusters: Clusters) -> Callable[..., tuple[Engine, Machines]]:
-    """Trainers and one server on links of equal rates, where nothing but bytes takes time."""
+    """Trainers and servers on links of equal rates, where nothing but bytes takes time."""
 
-    def make(trainers: int, mbit: float, queue: str, **changes: Any) -> tuple[Engine, Machines]:
+    def make(
+        trainers: int, mbit: float, queue: str, servers: int = 1, **changes: Any
+    ) -> tuple[Engine, Machines]:
         engine = Engine()
         payload = mbit * SEGMENT / FRAME
         cluster = priced(
             clusters(nic=f"{payload} Mbit/s", network={"queue": queue}, jitter=0.0, **changes)
         )
-        plan = plans("allreduce", roles={"trainers": trainers, "embedding_servers": 1})
+        plan = plans("allreduce", roles={"trainers": trainers, "embedding_servers": servers})
         return engine, Machines(plan, cluster, engine, Jitter(1))
 
     return make
 
 
-def parted(machines: Machines) -> tuple[list[Process], Process]:
-    """Trainers, server."""
+def parted(machines: Machines) -> tuple[list[Process], list[Process]]:
+    """Trainers, servers."""
     every = machines.processes.values()
-    (server,) = (p for p in every if p.role == "embedding_server")
-    return [p for p in every if p.role == "trainer"], server
+    parts = ([p for p in every if p.role == role] for role in ("trainer", "embedding_server"))
+    return next(parts), next(parts)
 
 
-def duplex(engine: Engine, machines: Machines, size: int, turns: int) -> float:
-    """As `benchmarks/link_shares.py` measures it."""
-    clients, server = parted(machines)
+def duplex(engine: Engine, machines: Machines, size: int, turns: int, heads: int = 0) -> float:
+    """As `benchmarks/link_shares.py` measures it. ``heads``: of asking, and of saying that a
+    message has arrived; 0: nobody does."""
+    clients, servers = parted(machines)
     times: list[list[float]] = []
 
-    def client(process: Process, ends: list[float]) -> Steps:
+    def talk(process: Process, server: Process, both: Meeting, ends: list[float]) -> Steps:
         down, up = Direction(machines, server, process), Direction(machines, process, server)
         for _ in range(turns):
+            if heads:
+                yield up.move(heads, 0, 1).arrived
             yield down.move(size, 0, 1).arrived
+            yield both.come()
             sent = up.move(size, 0, 1).arrived
+            if heads:
+                yield sent
+                yield down.move(heads, 0, 1).arrived
+                yield both.come()
             ends.append(engine.now)
-            yield sent
+            if not heads:
+                yield sent
 
     for process in clients:
+        both = Meeting(engine, len(servers))
         times.append([])
-        engine.process(client(process, times[-1]))
+        for server in servers:
+            own = times[-1] if server is servers[0] else []
+            engine.process(talk(process, server, both, own))
     engine.run()
     begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
     moved = 2 * size * sum(begun < at <= done for own in times for at in own)
-    return moved / (done - begun) / (server.send.capacity + server.receive.capacity)
+    return moved / (done - begun) / (servers[0].send.capacity + servers[0].receive.capacity)
 
 
-def test_clients_of_a_server_part_as_measured(network: Any) -> None:
-    """No strategy, and nothing of a grid of runs: a program that sends and receives in turn."""
-    rows = [row for row in json.loads(MEASURED.read_text()) if row["pattern"] == "in turn"]
-    assert len(rows) >= 20
-    off: dict[str, list[float]] = {"fifo": [], "fair": []}
+class Meeting:
+    """So many wait for each other, again and again."""
+
+    def __init__(self, engine: Engine, size: int) -> None:
+        self._engine, self._size = engine, size
+        self._next = Countdown(engine, size)
+
+    def come(self) -> Event:
+        current = self._next
+        if current.left == 1:
+            self._next = Countdown(self._engine, self._size)
+        current.arrive()
+        return current.done
+
+
+def test_clients_part_as_measured(network: Any) -> None:
+    """No strategy, and nothing of a grid of runs: programs that send and receive in turn."""
+    rows = [row for row in json.loads(MEASURED.read_text()) if "turns" in row]
+    assert len(rows) >= 50
+    off: dict[tuple[str, str], list[float]] = defaultdict(list)
     logarithms = []
     for row in rows:
-        machines = network(row["flows"], row["mbit"], row["queue"])
-        found = duplex(*machines, row["kib"] << 10, row["turns"])
-        off[row["queue"]].append(found - row["duplex"])
+        machines = network(row["flows"], row["mbit"], row["queue"], servers=row["servers"])
+        heads = 100 if row["pattern"] == "several servers" else 0
+        found = duplex(*machines, row["kib"] << 10, row["turns"], heads)
+        off[row["queue"], row["pattern"]].append(found - row["duplex"])
         logarithms.append(log(found / row["duplex"]))
     for errors in off.values():
         assert fmean(map(abs, errors)) < 0.08
@@ -99,9 +131,10 @@ def test_with_equal_shares_they_stay_in_step(network: Any, equal_shares: None) -
 @pytest.mark.parametrize("mbit", [20.0, 1000.0])
 def test_who_comes_first_is_ahead_by_what_passes_at_once(network: Any, mbit: float) -> None:
     engine, machines = network(2, mbit, "fair")
-    clients, server = parted(machines)
+    clients, (server,) = parted(machines)
     ends: list[float] = []
-    size, rate, ahead = 100_000, server.send.capacity, BURST * SEGMENT
+    size, rate, ahead = 1_000_000, server.send.capacity, BURST * SEGMENT
+    assert size > room(rate, 5e-3)  # what a queue holds waits for others besides
     for process, less in zip(clients, (ahead, 0), strict=True):
         started = machines.transfer(server, process, size)
         started.done.callbacks.append(lambda _: ends.append(engine.now))
@@ -114,11 +147,29 @@ def test_who_comes_first_is_ahead_by_what_passes_at_once(network: Any, mbit: flo
     assert sent == pytest.approx(2 * size, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("queue", "size", "waits"),
+    [
+        ("fifo", 50_000, [0, 2, 4, 6]),  # frames: two of each before it
+        ("fifo", 500_000, [0, 2, 2, 2]),  # which the queue does not hold
+        ("fair", 50_000, [0, 1, 2, 2]),
+        ("fair", 500_000, [0, 0, 0, 0]),
+    ],
+)
+def test_first_frames_leave_one_after_the_other(
+    network: Any, queue: str, size: int, waits: list[int]
+) -> None:
+    _, machines = network(4, 40.0, queue)
+    clients, (server,) = parted(machines)
+    behind = [machines.begin(server, client, size).behind for client in clients]
+    assert behind == pytest.approx([n * SEGMENT / server.send.capacity for n in waits])
+
+
 @pytest.mark.parametrize("pause", [0.0, 0.2e-3, 1.0])
 def test_a_link_has_had_to_pause_for_what_passes_at_once(network: Any, pause: float) -> None:
     """So that in the long run no more passes than its rate."""
     engine, machines = network(1, 100.0, "fifo")
-    (client,), server = parted(machines)
+    (client,), (server,) = parted(machines)
     rate, size = client.send.capacity, 50_000
     took: list[float] = []
 
@@ -143,7 +194,7 @@ def test_a_link_has_had_to_pause_for_what_passes_at_once(network: Any, pause: fl
 def test_whatever_the_shares_a_link_is_full(network: Any) -> None:
     """Lossy and late messages change who is first, not how much moves."""
     engine, machines = network(6, 40.0, "fifo")
-    clients, server = parted(machines)
+    clients, (server,) = parted(machines)
     size = 400_000
     assert size > room(server.receive.capacity, 5e-3)
     ends: list[float] = []
@@ -158,7 +209,7 @@ def test_whatever_the_shares_a_link_is_full(network: Any) -> None:
 
 def test_messages_of_a_connection_follow_each_other(network: Any) -> None:
     engine, machines = network(1, 100.0, "fifo")
-    (client,), server = parted(machines)
+    (client,), (server,) = parted(machines)
     talk = Direction(machines, client, server)
     ends: list[float] = []
     sizes = [300_000, 100, 200_000]

@@ -45,7 +45,7 @@ def test_equal_inputs_give_equal_outcomes(plans: Plans, clusters: Clusters) -> N
 
 
 def test_a_larger_cache_hits_more_often_and_hides_the_way_to_the_servers(
-    plans: Plans, clusters: Clusters
+    plans: Plans, clusters: Clusters, equal_shares: None
 ) -> None:
     # bytes are what is far: of latencies most are the collectives', which no cache hides
     far = clusters(network={"latency": "500 us"}, nic="20 Mbit/s")

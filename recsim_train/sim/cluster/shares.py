@@ -1,18 +1,21 @@
 """How messages share a link: not quite equally, which parts the clients of a server.
 
 With equal shares, clients of a server that come to it together stay together: all receive, then
-all send, and each direction of its link is idle half of the time. On a real link three things part
+all send, and each direction of its link is idle half of the time. On a real link four things part
 them, measured on emulated ones by ``benchmarks/link_shares.py``, without any strategy:
 
 - After a pause a link lets some frames pass at once. A message that comes first is ahead by those.
-  Others of the same sender are behind by as much in a queue that all share.
-- In a queue that all share (first in, first out) the windows of those that use a link already have
-  filled the queue before another message's window has opened.
-- There, messages that the queue does not hold lose packets, one more than another.
+- Messages of one sender leave one after the other for their first frames. Each that is on its way
+  has as many in the sender's queue as pass at once (TCP small queues let no more wait there), and
+  another message waits for them; where each receiver has a queue, for a frame of each at most.
+- Messages that a shared queue does not hold find it filled by the windows of those that use the
+  link already.
+- They lose packets, one more than another.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from math import exp, inf
 from statistics import NormalDist
@@ -69,12 +72,15 @@ class Shares:
         self._behind = exp(-LEAD)
         self._drawn: dict[tuple[str, str], Iterator[float]] = {}
         self._until: dict[Resource, float] = {}
+        self._ends: dict[Resource, deque[float]] = {}
         """By link: until when the messages that have begun keep it busy at least."""
 
     def begin(self, source: Process, target: Process, size: float, flows: float) -> Begun:
         """A message of ``size`` bytes begins. ``flows``: as many begin side by side."""
         out, into = flows / source.standing, flows / target.standing
         away, come = source.send, target.receive
+        queue = room(away.capacity, self._network.queue_length)
+        held = size <= queue
         uplinks = [link for link, _ in between(source, target, 1.0)]
         crowded = any(map(self._engine.fluid.in_use, uplinks))
         # an uplink has one queue for each host behind it, whoever sends there
@@ -85,16 +91,17 @@ class Shares:
             ahead = min(size, _passing(away, left) / out)
             if not apart:  # who has a queue of its own finds it empty
                 ahead = min(ahead, _passing(come, arrived) / into)
-        seconds = (size - ahead) / away.capacity
-        self._use(away, out * seconds)
-        self._use(come, into * seconds)
+        others = len(self._ends_of(away))
+        self._use(away, out * (size - ahead) / away.capacity)
+        self._use(come, into * (size - ahead) / come.capacity)
         if apart:
-            return Begun(1.0, ahead, 0.0)
+            frames = min(others * SEGMENT, AT_ONCE) if held else 0.0
+            return Begun(1.0, ahead, frames / away.capacity)
+        if held:
+            return Begun(1.0, ahead, others * AT_ONCE / away.capacity)
         behind = AT_ONCE / away.capacity if left < 0.0 else 0.0
         weight = self._behind if left < 0.0 or arrived < 0.0 or crowded else 1.0
-        if size > room(away.capacity, self._network.queue_length):
-            weight *= self._draw(source.name, target.name)
-        return Begun(weight, ahead, behind)
+        return Begun(weight * self._draw(source.name, target.name), ahead, behind)
 
     def _paused(self, link: Resource) -> float:
         """For how many seconds nothing has used a link; below 0: something does."""
@@ -105,7 +112,16 @@ class Shares:
 
     def _use(self, link: Resource, seconds: float) -> None:
         """It is in use for so many seconds more."""
-        self._until[link] = max(self._engine.now, self._until.get(link, 0.0)) + seconds
+        until = max(self._engine.now, self._until.get(link, 0.0)) + seconds
+        self._until[link] = until
+        self._ends.setdefault(link, deque()).append(until)
+
+    def _ends_of(self, link: Resource) -> deque[float]:
+        """Of each message on a link, when it has passed if they leave one after the other."""
+        ends = self._ends.setdefault(link, deque())
+        while ends and ends[0] <= self._engine.now:
+            ends.popleft()
+        return ends
 
     def _draw(self, source: str, target: str) -> float:
         """Of a connection: depends on the seed and its ends only."""
