@@ -85,7 +85,8 @@ def test_both_queues_are_said(
 def test_the_interval_holds_both_where_the_profile_does_not_say(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recsim_train.sim.why.unsure.UNSURE", 0.0)  # so that it is the queue alone
+    no_links = {"fifo": 0.0, "fair": 0.0}  # so that it is the queue alone
+    monkeypatch.setattr("recsim_train.sim.why.unsure.UNSURE", no_links)
     known = Calibration(date="2026-11-01", machine="", own_error="0.1 %")
     found = {}
     for said_queue in (None, "fifo"):

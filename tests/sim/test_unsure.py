@@ -14,7 +14,7 @@ from scipy.stats import t
 
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.prices import KERNEL_PRIORS, Prices, fit_kernels
-from recsim_train.config.cluster import Calibration, Cluster, Costs, Price
+from recsim_train.config.cluster import Calibration, Cluster, Costs, Price, Queue
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
@@ -247,15 +247,19 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
     assert made_of({}) == []
 
 
-def test_where_bytes_take_the_time_it_is_links_that_may_be_off(clusters: Clusters) -> None:
+@pytest.mark.parametrize("queue", ["fifo", "fair"])
+def test_where_bytes_take_the_time_it_is_links_that_may_be_off(
+    clusters: Clusters, queue: Queue
+) -> None:
+    network = {"queue": queue}
     told = Calibration(date="", machine="", own_error="20 %")
     spent = Spent(1.0, 0.0, {}, 0.0, 0.5)
     for wires in (0.0, 0.8, 1.3):
         share = min(1.0, wires)
         slopes = {"nic": 0.75 * wires, "latency": -0.25 * wires, "costs.call": share - 1.0}
-        found = causes(clusters(calibration=told), slopes, 0.0, spent, threads=1)
+        found = causes(clusters(calibration=told, network=network), slopes, 0.0, spent, threads=1)
         assert found["model"] == pytest.approx(0.5 * 0.2 * (1.0 - share))
-        assert found.get("links", 0.0) == pytest.approx(UNSURE * share)
+        assert found.get("links", 0.0) == pytest.approx(UNSURE[queue] * share)
         here = causes(clusters(calibration=told, colocate=True), slopes, 0.0, spent, threads=1)
         assert "links" not in here
     # of prices that nothing is known of no interval is made

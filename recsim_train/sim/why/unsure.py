@@ -119,7 +119,7 @@ def causes(
     if known.own_error is not None:
         found["model"] = known.own_error * spent.share_around * (1.0 - wires)
     if found and wires > 0.0 and not cluster.colocate:
-        found["links"] = UNSURE * wires
+        found["links"] = UNSURE[cluster.network.queue] * wires
     return found
 
 
