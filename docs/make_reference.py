@@ -45,9 +45,9 @@ from recsim_train.strategy.registry import schemas, strategies
 
 FOLDER = Path(__file__).with_name("reference")
 COMMANDS = (
-    "simulate", "run", "report", "validate", "calibrate", "cluster new", "data generate",
-    "data profile", "show strategies", "show presets", "show settings", "show emulation",
-    "show schema",
+    "simulate", "run", "recommend", "report", "validate", "calibrate", "cluster new",
+    "data generate", "data profile", "show strategies", "show presets", "show settings",
+    "show emulation", "show schema",
 )  # fmt: skip
 
 PROFILE: dict[str, type[BaseModel]] = {
@@ -92,7 +92,7 @@ CODES = """\
 | 0 | fine |
 | 1 | a run failed, its model diverged, or output cannot be written; what was measured is kept |
 | 2 | the input is wrong, and that was known before anything started |
-| 3 | the error is above the limit of `report --max-error`, or a gate of `validate` does not hold |
+| 3 | `report --max-error` or a gate of `validate` fails, or `recommend` found no design |
 | 130 | ended by Ctrl-C; finished parts are kept, and the command that goes on is printed |
 | 143 | ended by SIGTERM, in the same way |
 | 141 | nobody reads the output any more, as after `head`; what is on disk is kept |

@@ -1,7 +1,7 @@
 """Predict, run and compare distributed training of recommendation models on CPU clusters.
 
-Five calls: `load` an experiment, `predict` it on a cluster profile, `measure` the same definition
-with real processes, `compare` both, `calibrate` this machine.
+Six calls: `load` an experiment, `predict` it on a cluster profile, `measure` the same definition
+with real processes, `compare` both, `recommend` a design of it, `calibrate` this machine.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recsim_train.calls import calibrate, compare, load, measure, predict
+    from recsim_train.calls import calibrate, compare, load, measure, predict, recommend
 
 __version__ = "0.1.0"
-__all__ = ["calibrate", "compare", "load", "measure", "predict"]
+__all__ = ["calibrate", "compare", "load", "measure", "predict", "recommend"]
 
 
 def __getattr__(name: str) -> Any:
-    """The five calls, read when they are asked for: importing this imports nothing heavy."""
+    """The six calls, read when they are asked for: importing this imports nothing heavy."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from recsim_train import calls

@@ -1,10 +1,11 @@
-"""The five calls that every command, notebook and benchmark stands on.
+"""The six calls that every command, notebook and benchmark stands on.
 
 `load` reads and checks an experiment, `predict` simulates it, `measure` runs it for real,
-`compare` puts both side by side, `calibrate` measures this machine. Nothing is printed: what is
-worth saying meanwhile goes to a `Caller`, everything else is in what they return. Bad input raises
-`recsim_train.config.errors.UserError` before anything starts; what goes wrong in the middle raises
-`recsim_train.config.errors.RunFailed`, and what was finished is kept.
+`compare` puts both side by side, `recommend` finds a design, `calibrate` measures this machine.
+Nothing is printed: what is worth saying meanwhile goes to a `Caller`, everything else is in what
+they return. Bad input raises `recsim_train.config.errors.UserError` before anything starts; what
+goes wrong in the middle raises `recsim_train.config.errors.RunFailed`, and what was finished is
+kept.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from recsim_train.session.study import Study
 from recsim_train.trace.progress import Meter
 
 if TYPE_CHECKING:
+    from recsim_train.recommend.making import Recommendation
+    from recsim_train.recommend.wanted import By
     from recsim_train.report.write import Report
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "load",
     "measure",
     "predict",
+    "recommend",
 ]
 
 
@@ -234,6 +238,52 @@ def compare(
     raise UserError(
         f"{file}: measurements are put beside runs, and {place} is a sweep; with "
         f"sweep.keep_runs=true its runs lie in {place / RUNS}"
+    )
+
+
+def recommend(
+    study: Study,
+    *,
+    target: float | None = None,
+    hosts: int | None = None,
+    budget: float | None = None,
+    by: By | None = None,
+    likely: bool = False,
+    out: str | Path | None = None,
+    processes: int = 1,
+    caller: Caller = NOBODY,
+) -> Recommendation:
+    """Find the design of a job that answers best: its strategy, and how hosts are divided.
+
+    Designs are those of the experiment's ``search``, or all strategies and usual divisions of the
+    hosts. ``target``: examples per second at least, by the lower end of a design's 90 % interval
+    (``likely``: by the prediction itself). ``hosts``, ``budget``: at most so many, and so much
+    money per hour in the profile's currency. ``by``: what counts among designs that are enough;
+    None: with a target their cost, or hosts where they have no price, else throughput. ``out``:
+    where a page and folders of the first designs go; None: nowhere. ``processes``: how many
+    simulate.
+
+    Equal inputs give equal answers. Raises UserError where there is no design, or none fits, and
+    where money is asked for and a host has no price.
+
+    >>> import recsim_train
+    >>> study = recsim_train.load(
+    ...     "experiments/quickstart.yaml",
+    ...     cluster="paper-20core-25gbit",
+    ...     overrides=["model=tiny", "data.path=null", "strategy=[flat_ps, allreduce]"],
+    ... )
+    >>> made = recsim_train.recommend(study, target=10_000, hosts=3)
+    >>> made.met, made.answer.chosen.candidate.hosts <= 3
+    (True, True)
+    """
+    from recsim_train.recommend import making
+    from recsim_train.recommend.wanted import Demand
+
+    wanted = Demand(target, budget, by or ("throughput" if target is None else "cost"), likely)
+    folder = None if out is None else Path(out)
+    # without prices the default is hosts; to ask for cost is to have them
+    return making.recommend(
+        study, wanted, hosts, folder, processes, caller, asked_by=by is not None
     )
 
 

@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 
 from recsim_train import __version__
-from recsim_train.cli import calibrate, cluster, data, report, show, simulate, validate
+from recsim_train.cli import (
+    calibrate,
+    cluster,
+    data,
+    recommend,
+    report,
+    show,
+    simulate,
+    validate,
+)
 from recsim_train.cli.common import guarded
 
 app = typer.Typer(
@@ -40,6 +49,7 @@ def _top(
 
 app.command("simulate")(guarded(simulate.simulate))
 app.command("run")(guarded(simulate.run))
+app.command("recommend")(guarded(recommend.recommend))
 app.command("report")(guarded(report.report))
 app.command("validate")(guarded(validate.validate))
 app.command("calibrate")(guarded(calibrate.calibrate))

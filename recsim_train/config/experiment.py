@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from recsim_train.config.search import Search
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.units import Count, Duration, Positive, PositiveDuration, Section, Share
 from recsim_train.config.validation import Validation
@@ -260,6 +261,8 @@ class Experiment(Section):
     """Settings that take several values, each combination a point of its own."""
     validation: Validation | None = None
     """How `validate` measures the points of the sweep, and what it holds their errors to."""
+    search: Search | None = None
+    """What `recommend` chooses among."""
 
 
 class StrategyChoice(Section):

@@ -26,6 +26,7 @@ from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experim
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Problem, dotted
 from recsim_train.config.profiles import EXTENDS, NO_PROFILE_NAME, WHOLE
+from recsim_train.config.search import Search
 from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
 from recsim_train.config.validate import check, parse
@@ -54,6 +55,8 @@ class Loaded:
     """Which point of a sweep it is."""
     validation: Validation | None = None
     """How `validate` judges it; the experiment itself holds none."""
+    search: Search | None = None
+    """What `recommend` chooses among; nor does it hold this."""
 
 
 def load_experiment(source: Path | YamlDocument, sets: Sequence[str], schemas: Schemas) -> Loaded:
@@ -107,13 +110,14 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
     of_profile = [*_take_profile(document), *of_profile]
     experiment = check_experiment(document, schemas, mistakes)
     return Loaded(
-        experiment.model_copy(update={"validation": None}),
+        experiment.model_copy(update={"validation": None, "search": None}),
         source.path,
         document.data,
         tuple(of_profile),
         source.sweep,
         point,
         experiment.validation,
+        experiment.search,
     )
 
 

@@ -80,7 +80,7 @@ def is_axis(item: Assignment) -> bool:
     values = item.value
     key = item.path
     several = isinstance(values, list) and bool(values)
-    if not several or key[0] in ("sweep", "validation") or key in _NO_AXES:
+    if not several or key[0] in ("sweep", "validation", "search") or key in _NO_AXES:
         return False
     if key[0] == "strategy":
         return True

@@ -237,7 +237,7 @@ def _check_keys(dimensions: Sequence[Dimension], mistakes: Mistakes) -> None:
                     "sweep",
                     f"expected a setting's dotted name, such as roles.trainers, got {key!r}",
                 )
-            elif key.split(".")[0] in ("sweep", "name", "validation"):
+            elif key.split(".")[0] in ("sweep", "name", "validation", "search"):
                 mistakes.add_at(first.mark, key, f"{key.split('.')[0]} cannot be swept")
             elif key in seen:
                 mistakes.add_at(first.mark, key, "swept twice")

@@ -1,4 +1,4 @@
-"""Simulation of a sweep's points, in a pool of processes or one after the other."""
+"""Points of a sweep, or designs, one by one in a pool of processes or one after the other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import multiprocessing
 import signal
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -60,11 +60,21 @@ def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finis
 def simulate_points(
     tasks: Sequence[Task], jobs: int, keep: Keep | None = None, *, meter: Meter = unseen
 ) -> Generator[Finished, None, None]:
-    """Figures of the tasks as they are finished, from at most ``jobs`` processes.
+    """Figures of the tasks: `each` of them simulated."""
+    yield from each(simulate_point, tasks, jobs, keep, meter=meter)
 
-    What a point's figures are does not depend on ``jobs``. ``meter``: is told of what comes before
-    the first. Closing the iterator ends the
-    processes. Raises RunFailed if one of them dies.
+
+Work = Callable[[Task, Simulator, Keep | None], Finished]
+"""What is done with a task; a function of a module, since other processes look it up there."""
+
+
+def each(
+    work: Work, tasks: Sequence[Task], jobs: int, keep: Keep | None = None, *, meter: Meter = unseen
+) -> Generator[Finished, None, None]:
+    """What ``work`` makes of the tasks as they are finished, from at most ``jobs`` processes.
+
+    It does not depend on ``jobs``. ``meter``: is told of what comes before the first. Closing the
+    iterator ends the processes. Raises RunFailed if one of them dies.
     """
     from recsim_train.sim.fluid.solver import get_ready
 
@@ -72,16 +82,16 @@ def simulate_points(
     if jobs <= 1 or len(tasks) <= 1:
         simulator = Simulator()
         for task in tasks:
-            yield simulate_point(task, simulator, keep)
+            yield work(task, simulator, keep)
         return
     # A fresh interpreter: a fork of one with threads may hang, and has all of its memory.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        min(jobs, len(tasks)), mp_context=context, initializer=_start, initargs=(keep,)
+        min(jobs, len(tasks)), mp_context=context, initializer=_start, initargs=(work, keep)
     )
     try:
         with _interrupts_blocked():  # as the new processes begin: they inherit it
-            waiting = {pool.submit(_simulate, task) for task in tasks}
+            waiting = {pool.submit(_do, task) for task in tasks}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
@@ -111,19 +121,20 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_own: tuple[Simulator, Keep | None] | None = None
+_own: tuple[Work, Simulator, Keep | None] | None = None
 """Of a process of the pool."""
 
 
-def _start(keep: Keep | None) -> None:
+def _start(work: Work, keep: Keep | None) -> None:
     global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
     die_with_parent(parent.pid)
-    _own = Simulator(), keep
+    _own = work, Simulator(), keep
 
 
-def _simulate(task: Task) -> Finished:
+def _do(task: Task) -> Finished:
     assert _own is not None
-    return simulate_point(task, *_own)
+    work, simulator, keep = _own
+    return work(task, simulator, keep)

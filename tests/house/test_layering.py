@@ -1,4 +1,4 @@
-"""Imports point one way: cli -> calls -> sweep, validation -> session -> worlds, report -> ..."""
+"""Imports point one way: cli -> calls -> sweep, recommend, validation -> session -> worlds ..."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ ALLOWED = {
     "calibration": {"config", "executor", *MIDDLE},
     "session": {"config", "sim", "executor", "calibration", "report", *MIDDLE},
     "sweep": {"config", "report", "session", *MIDDLE},
+    "recommend": {"config", "report", "session", "sim", *MIDDLE},
     "validation": {"config", "executor", "calibration", "report", "session", *MIDDLE},
-    "calls": {"config", "executor", "report", "session", "sweep", *MIDDLE},
+    "calls": {"config", "executor", "recommend", "report", "session", "sweep", *MIDDLE},
 }
 ONLY_IN = {
     "simpy": {"sim/engine.py"},
@@ -47,6 +48,7 @@ NEVER_IN = {
         "report",
         "session",
         "sweep",
+        "recommend",
         "validation",
         "calls",
         "cli",

@@ -16,10 +16,12 @@ from math import ceil
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import expected_counts
 from recsim_train.data.replay import check_cache
+from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.folding import Folding, folding_of, of_short_runs
 from recsim_train.sim.simulated_run import LEAST_STEPS, SimulatedRun
 from recsim_train.sim.why.elasticity import iterations_asked
+from recsim_train.sim.why.usage import by_class
 
 _TRAINERS = 4
 """As many stand for all, where they may."""
@@ -60,7 +62,8 @@ def class_words(name: str) -> str:
 
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
-    spec = plan.experiment
+    looked_at, times = _one_loop(plan)
+    spec = looked_at.experiment
     rules = spec.training  # with all their steps, so that readers go on
     short = {"warmup_steps": min(_WARMUP, rules.warmup_steps), "steps": max(_STEPS, rules.steps)}
     update = {
@@ -69,8 +72,8 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
         "execution": spec.execution.model_copy(update={"max_spans": 0}),
         "simulation": spec.simulation.model_copy(update={"stragglers": False}),
     }
-    few = replace(plan, experiment=spec.model_copy(update=update))
-    folding = folding_of(plan, cluster, most=_TRAINERS)
+    few = replace(looked_at, experiment=spec.model_copy(update=update))
+    folding = folding_of(few, cluster, most=_TRAINERS)
     if folding.simulated == folding.trainers:
         check_cache(plan)
     quiet = cluster.model_copy(update={"failures": None})
@@ -82,12 +85,27 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
 
     outcome = looked.run(ended, _STEPS, shared=False)
     looked.add_bounds(outcome)
+    bounds = dict(outcome.facts.bounds)
+    if "loops" in bounds:
+        bounds["loops"] *= times
     later = ends[len(ends) // 2 :]  # what is worked out once is known by then
     each = (later[-1] - later[0]) / max(1, len(later) - 1)
     folding, cost = folding_of(plan, cluster), _SOLVED * each
     loops = _loops(plan, of_short_runs(plan, cluster, folding))
     asked = iterations_asked(plan, cluster, looked.runtime, loops)
-    return Beforehand(outcome.facts.class_bounds, _seconds(plan, folding, cost), cost * asked)
+    return Beforehand(by_class(bounds), _seconds(plan, folding, cost), cost * asked)
+
+
+def _one_loop(plan: Plan) -> tuple[Plan, int]:
+    """A plan with one training loop for each trainer, and how many times as many there are: what
+    each takes of what they share is the same, however many they are. Not where other loops run
+    beside them, whose share depends on the pace of training."""
+    if plan.worker_threads == 1 or plan.background:
+        return plan, 1
+    spec = plan.experiment
+    training = spec.training.model_copy(update={"threads": 1})
+    one = build_plan(spec.model_copy(update={"training": training}), plan.strategy)
+    return one, plan.worker_threads
 
 
 def _loops(plan: Plan, folding: Folding) -> int:

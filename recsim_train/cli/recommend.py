@@ -1,0 +1,151 @@
+"""``recsim-train recommend``: which design, on how many hosts, and what it costs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from recsim_train.cli import common
+
+NOT_MET = 3
+"""Exit code."""
+
+
+def _target(text: str) -> float:
+    """Examples per second: "2M examples/s", or the number alone."""
+    number = re.sub(r"\s*examples\s*/\s*s(ec|econd)?$", "", text.strip())
+    try:
+        return common.count(number)
+    except typer.BadParameter:
+        raise typer.BadParameter(
+            f"expected examples per second such as '2M examples/s', got {text!r}"
+        ) from None
+
+
+def _budget(text: str) -> float:
+    """Money per hour: "50/h", "50 USD/h"; the currency is the profile's."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*[^\s\d/]*\s*(?:/\s*h(?:our)?)?\s*", text)
+    if match is None or not float(match[1]):
+        raise typer.BadParameter(f"expected an amount per hour such as '50/h', got {text!r}")
+    return float(match[1])
+
+
+def recommend(
+    experiment: common.ExperimentArgument,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            "--target",
+            metavar="RATE",
+            parser=_target,
+            help="Examples per second at least, such as '2M examples/s'. Exit code 3 where no "
+            "design found gives them.",
+        ),
+    ] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option(
+            "--hosts",
+            min=1,
+            help="Hosts at most; default: as the search, the racks or the roles say.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            metavar="AMOUNT",
+            parser=_budget,
+            help="Money per hour at most, such as '50/h', in the profile's currency (rent).",
+        ),
+    ] = None,
+    by: Annotated[
+        Literal["cost", "throughput", "hosts"] | None,
+        typer.Option(
+            "--by",
+            help="What counts among designs that are enough; default: with a target cost, or hosts "
+            "where they have no price; else throughput.",
+        ),
+    ] = None,
+    likely: Annotated[
+        bool,
+        typer.Option(
+            "--likely", help="Hold the prediction itself to the target, not its interval's end."
+        ),
+    ] = False,
+    cluster: common.ClusterOption = None,
+    set_: common.SetOption = None,
+    seed: common.SeedOption = None,
+    out: common.OutOption = Path("runs"),
+    json: common.JsonOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the designs that there are, and their number.")
+    ] = False,
+    jobs: common.JobsOption = None,
+) -> None:
+    """Find the strategy and the division of hosts that answer best.
+
+    Designs come from the experiment's strategies and its `search`; without one, all strategies and
+    usual divisions of the hosts are tried.
+    """
+    from recsim_train import calls
+    from recsim_train.results.environment import cores
+
+    study = calls.load(experiment, cluster, set_ or (), seed)
+    if dry_run:
+        from recsim_train.recommend.making import space
+
+        _show_space(space(study, hosts, common.caller(), dry=True), json)
+        return
+    from recsim_train.recommend.answer import NoDesignError
+
+    try:
+        made = calls.recommend(
+            study,
+            target=target,
+            hosts=hosts,
+            budget=budget,
+            by=by,
+            likely=likely,
+            out=out,
+            processes=jobs or cores(),
+            caller=common.caller(),
+        )
+    except NoDesignError as error:
+        if json:
+            common.print_json({"met": False, "why": str(error)})
+        common.say(f"no: {error}")
+        raise typer.Exit(NOT_MET) from None
+    if json:
+        common.print_json(made.document)
+    else:
+        from recsim_train.report.terminal import show
+
+        show(made.report)
+    if made.met is False:
+        raise typer.Exit(NOT_MET)
+
+
+def _show_space(space: object, json: bool) -> None:
+    from recsim_train.recommend.space import Space
+
+    assert isinstance(space, Space)
+    designs, impossible = len(space.candidates), sum(space.impossible.values())
+    if json:
+        document = {"designs": designs, "impossible": space.impossible, "axes": space.axes}
+        common.print_json({**document, "hosts": space.most_hosts})
+        return
+    print(f"{designs:,} designs on at most {space.most_hosts:,} hosts")
+    kinds: dict[str, int] = {}
+    for candidate in space.candidates:
+        kind = candidate.job.plan.strategy.kind
+        kinds[kind] = kinds.get(kind, 0) + 1
+    print(f"  strategies: {', '.join(f'{kind} ({count})' for kind, count in kinds.items())}")
+    for name, values in space.axes.items():
+        print(f"  {name}: {', '.join(values)}")
+    if impossible:
+        first = next(iter(space.impossible))
+        print(f"  {impossible:,} combinations cannot be; the first: {first}")

@@ -1,0 +1,266 @@
+"""The answer: the design to take, those that cannot be told from it, and what forbids more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, hypot, log
+from typing import Any
+
+from recsim_train.config.errors import UserError
+from recsim_train.placement.plan import SERVERS
+from recsim_train.recommend.searching import Design, Found
+from recsim_train.recommend.wanted import Demand
+from recsim_train.report import text
+from recsim_train.results.statistics import Z95, Z975
+
+_OWN = ("model", "links")
+"""Causes of error that two strategies do not share."""
+BUSY = 0.85
+"""Share of the time from which on what is busy is marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One thing that keeps a design from the target, by itself."""
+
+    what: str
+    """A class of resources, in words."""
+    allows: float
+    """Examples per second."""
+    says: str
+    """How much of it there is, and how much it would take; a sentence without a full stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that would lift every bound above the target."""
+
+    says: str
+    bound: float
+    """Examples per second at most, then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """What a search found."""
+
+    found: Found
+    met: bool | None
+    """Whether a design meets the target; None: there is none."""
+    chosen: Design
+    tied: tuple[Design, ...]
+    """Those that cannot be told from it, fewest hosts first, itself not included."""
+    others: tuple[Design, ...]
+    """All others that were simulated as long."""
+    barriers: tuple[Obstacle, ...] = ()
+    """Where the target is not met: what keeps the best design from it."""
+    changes: tuple[Change, ...] = ()
+    """The same: what would not."""
+
+    @property
+    def wanted(self) -> Demand:
+        """What was asked."""
+        return self.found.wanted
+
+    @property
+    def headroom(self) -> float | None:
+        """By how much what is held to the target is above it, relative."""
+        if self.wanted.target is None:
+            return None
+        return self.chosen.surely(self.wanted) / self.wanted.target - 1.0
+
+
+class NoDesignError(UserError):
+    """No design keeps to the constraints."""
+
+
+def answer_of(found: Found) -> Recommended:
+    """Raises NoDesignError where no design could be simulated, with what kept them."""
+    if not found.simulated:
+        raise NoDesignError(_nothing(found))
+    wanted, whole = found.wanted, found.whole
+
+    def sure(design: Design) -> float:
+        return design.surely(wanted)
+
+    enough = [d for d in whole if wanted.enough(sure(d))]
+    met = None if wanted.target is None else bool(enough)
+    if met is False:
+        chosen = max(whole, key=sure)
+    else:
+        chosen = min(enough, key=lambda d: wanted.order(d.candidate, sure(d)))
+    rest = [d for d in whole if d is not chosen]
+    tied = sorted(
+        (d for d in rest if tie(chosen, d)), key=lambda d: (d.candidate.hosts, -(d.eps or 0.0))
+    )
+    others = sorted((d for d in rest if d not in tied), key=lambda d: -(d.eps or 0.0))
+    return Recommended(found, met, chosen, tuple(tied), tuple(others))
+
+
+def tie(one: Design, other: Design) -> bool:
+    """Whether two designs' throughputs differ by no more than chance and calibration's errors make.
+
+    Both have the same seeds and prices: what errs in both alike moves both alike, and only by how
+    much one answers more to it counts.
+    """
+    a, b = one.row, other.row
+    if a is None or b is None or not one.eps or not other.eps:
+        return False
+    noise = [_simulated(row) for row in (a, b)]
+    mine, theirs = ((row.get("calibration_errors") or {}) for row in (a, b))
+    if not mine and not theirs:
+        return True  # nothing is known of their errors
+    apart = [
+        hypot(mine.get(cause, 0.0), theirs.get(cause, 0.0))
+        if cause in _OWN and one.kind != other.kind
+        else mine.get(cause, 0.0) - theirs.get(cause, 0.0)
+        for cause in {*mine, *theirs}
+    ]
+    return abs(log(one.eps / other.eps)) <= Z95 * hypot(*noise, *apart)
+
+
+def _simulated(row: Mapping[str, Any]) -> float:
+    """Relative standard error by the length of the simulation."""
+    low, high, eps = row["eps_low"], row["eps_high"], row["examples_per_second"]
+    if low is None or high is None:
+        return 0.0
+    return (float(high) - float(low)) / (2.0 * Z975 * float(eps))
+
+
+def _nothing(found: Found) -> str:
+    count = len(found.designs)
+    if found.beyond_budget == count:
+        return (
+            f"none of {count:,} designs costs at most {found.wanted.budget:g} an hour; the "
+            f"cheapest costs {min(d.candidate.per_hour or 0.0 for d in found.designs):g}"
+        )
+    if found.unfit:
+        first = max(found.problems, key=found.problems.__getitem__)
+        return f"none of {count:,} designs fits into the hosts; most often: {first}"
+    messages = [str(d.row["message"]) for d in found.designs if d.row and d.row.get("message")]
+    return f"none of {count:,} designs could be simulated{'; ' + messages[0] if messages else ''}"
+
+
+def barriers(design: Design, target: float) -> tuple[Obstacle, ...]:
+    """Each class of resources that by itself keeps a design below the target."""
+    from recsim_train.sim.why.beforehand import beforehand, class_words
+
+    job = design.candidate.job
+    bounds = beforehand(job.plan, job.profile).bounds
+    return tuple(
+        Obstacle(class_words(what), allows, _lacking(design, what, target / allows))
+        for what, allows in bounds.items()
+        if allows < target
+    )
+
+
+def _lacking(design: Design, what: str, times: float) -> str:
+    """How much of a class of resources there is, and how much it would take."""
+    job = design.candidate.job
+    owner, _, part = what.partition(": ")
+    role = owner.replace(" ", "_")
+    instances = [i for i in job.plan.instances if i.role == role]
+    if part == "cores" and instances:
+        hosts = {i.index // job.profile.together(i.role): i for i in instances}
+        cores = sum(job.profile.host_of(i.role, i.index).cores for i in hosts.values())
+        return f"it takes {ceil(cores * times):,} cores of {owner}s, and there are {cores:,}"
+    if part == "interpreter lock" and instances:
+        many = len(instances)
+        return (
+            f"it takes {ceil(many * times):,} {owner} processes, each with an interpreter lock of "
+            f"its own, and there are {many:,}"
+        )
+    if what == "loops":
+        return f"each training loop would have to be {times:.2g} times as fast by itself"
+    wires = "" if job.plan.experiment.execution.wire != "full" else ", or fewer bytes"
+    noun = part if role in ("trainer", *SERVERS, "reader") else f"{part} of each {owner}"
+    of = f" of {owner}s" if noun == part else ""
+    return f"{noun}{of}: it takes {times:.2g} times the rate{wires}"
+
+
+def evaluated(found: Found) -> str:
+    """How many designs there were, and what became of them; without a full stop."""
+    parts = []
+    if found.beyond_budget:
+        parts.append(f"{found.beyond_budget:,} are beyond the budget")
+    if found.unfit:
+        parts.append(f"{found.unfit:,} do not fit")
+    if found.barred:
+        parts.append(f"{found.barred:,} cannot reach it by their bounds")
+    if found.failed:
+        parts.append(f"{found.failed:,} failed")
+    tried = len([d for d in found.designs if d.rounds])
+    parts.append(f"{tried:,} were simulated, {len([d for d in found.designs if d.whole])} in full")
+    stopped = " until it was interrupted" if found.stopped else ""
+    return (
+        f"{len(found.designs):,} designs: {', '.join(parts)}, "
+        f"in {text.duration(found.seconds)}{stopped}"
+    )
+
+
+def answer_document(answer: Recommended) -> dict[str, Any]:
+    """As JSON."""
+    found, wanted = answer.found, answer.wanted
+    return {
+        "asked": {
+            "target": wanted.target,
+            "budget": wanted.budget,
+            "by": wanted.by,
+            "likely": wanted.likely,
+            "hosts": found.space.most_hosts,
+        },
+        "met": answer.met,
+        "headroom": answer.headroom,
+        "chosen": design_document(answer.chosen),
+        "tied": [design_document(design) for design in answer.tied],
+        "others": [design_document(design) for design in answer.others],
+        "barriers": [{"what": b.what, "allows": b.allows, "says": b.says} for b in answer.barriers],
+        "changes": [{"says": c.says, "bound": c.bound} for c in answer.changes],
+        "evaluated": {
+            "designs": len(found.designs),
+            "impossible": sum(found.space.impossible.values()),
+            "beyond_budget": found.beyond_budget,
+            "do_not_fit": found.unfit,
+            "cannot_reach": found.barred,
+            "failed": found.failed,
+            "simulated": len([d for d in found.designs if d.rounds]),
+            "in_full": len([d for d in found.designs if d.whole]),
+            "seconds": round(found.seconds, 3),
+            "interrupted": found.stopped,
+        },
+    }
+
+
+def design_document(design: Design) -> dict[str, Any]:
+    """One design as JSON."""
+    candidate, row = design.candidate, design.row or {}
+    plan = candidate.job.plan
+    rent = candidate.rented
+    return {
+        "strategy": plan.strategy.kind,
+        "options": plan.strategy.options,
+        "settings": dict(candidate.job.settings),
+        "roles": plan.experiment.roles.model_dump(),
+        "hosts": candidate.hosts,
+        "per_hour": candidate.per_hour,
+        "currency": None if rent is None else rent.currency,
+        "examples_per_second": design.eps,
+        "interval90": design.interval,
+        "bound": design.bound,
+        "bounds": dict(design.look.bounds) if design.look else {},
+        "bottleneck": row.get("bottleneck"),
+        "memory_share": row.get("memory_share"),
+        "notes": row.get("notes") or [],
+    }
+
+
+def busiest(design: Design, count: int = 3) -> Sequence[tuple[str, float]]:
+    """Resources by how busy they are, by class, the busiest first."""
+    from recsim_train.sim.why.usage import class_of
+
+    found: dict[str, float] = {}
+    for name, share in ((design.row or {}).get("utilisation") or {}).items():
+        what = class_of(name)
+        found[what] = max(share, found.get(what, 0.0))
+    return sorted(found.items(), key=lambda item: -item[1])[:count]

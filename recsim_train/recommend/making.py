@@ -1,0 +1,156 @@
+"""A recommendation from a study: its designs, the search through them, and what is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from recsim_train.config.errors import UserError
+from recsim_train.config.load import Loaded
+from recsim_train.config.search import Search
+from recsim_train.config.sweep import written
+from recsim_train.recommend import next_steps
+from recsim_train.recommend.answer import Recommended, answer_document, answer_of, barriers
+from recsim_train.recommend.changes import changes
+from recsim_train.recommend.picture import draw
+from recsim_train.recommend.searching import Searcher
+from recsim_train.recommend.shown import document
+from recsim_train.recommend.space import Candidate, Origin, Space, space_of, tried
+from recsim_train.recommend.wanted import Demand
+from recsim_train.report.document import Document
+from recsim_train.report.html import fragment
+from recsim_train.report.publish import publish
+from recsim_train.results.folder import free_path, json_bytes, slug, writable
+from recsim_train.session import prepare
+from recsim_train.session.caller import Caller
+from recsim_train.session.study import Study, read
+
+MOST_KEPT = 5
+"""Designs that leave a folder."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Recommendation:
+    """Which design to take, and why."""
+
+    answer: Recommended
+    report: Document
+    """All of it in words and tables."""
+    out: Path | None = None
+    """The folder with its page and the first designs; None: nothing was written."""
+
+    def __repr__(self) -> str:
+        """On one line."""
+        return f"<Recommendation: {next(iter(self.report.headlines))}>"
+
+    def _repr_html_(self) -> str:
+        """In notebooks."""
+        return fragment([], self.report.headlines)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether a design meets the target; None: there is none."""
+        return self.answer.met
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document of ``recommend --json``."""
+        return answer_document(self.answer)
+
+
+def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False) -> Space:
+    """All designs of a study. Raises UserError."""
+    if study.swept:
+        raise UserError(
+            f"{study.path}: is a sweep: `recommend` chooses among the values of `search`, and "
+            "takes no `sweep`"
+        )
+    profiles = prepare.Profiles(study.cluster, "simulated", dry, caller)
+    origins = []
+    for loaded, settings in _points(study):
+        cluster = profiles.of(loaded)
+        if cluster is None:
+            raise UserError(
+                "this machine has no profile yet (recsim-train calibrate), and `recommend` needs a "
+                "profile of hosts: name one with --cluster"
+            )
+        origins += [Origin(loaded, choice, cluster, settings) for choice in tried(loaded)]
+    return space_of(origins, hosts)
+
+
+def _points(study: Study) -> Iterator[tuple[Loaded, Mapping[str, Any]]]:
+    """The study with each combination of the search's further settings."""
+    (first,) = study.points
+    varied = (first.search or Search()).settings
+    if not varied:
+        yield first, {}
+        return
+    for name, values in varied.items():
+        if not values:
+            raise UserError(f"search.settings: {name}: expected at least one value")
+    for values in product(*varied.values()):
+        settings = dict(zip(varied, values, strict=True))
+        sets = [f"{key}={written(value)}" for key, value in settings.items()]
+        source: Path | dict[str, Any] = study.path if study.path.is_file() else first.raw
+        (point,) = read(source, study.cluster, [*study.overrides, *sets], None).points
+        yield point, settings
+
+
+def recommend(
+    study: Study,
+    wanted: Demand,
+    hosts: int | None,
+    out: Path | None,
+    processes: int,
+    caller: Caller,
+    *,
+    asked_by: bool,
+) -> Recommendation:
+    """See `recsim_train.recommend`. ``asked_by``: whether somebody said what counts."""
+    designs = space(study, hosts, caller)
+    if wanted.by == "cost" and not asked_by and _unpriced(designs) is not None:
+        wanted = replace(wanted, by="hosts")
+    _check_prices(designs, wanted)
+    jobs = [candidate.job for candidate in designs.candidates]
+    prepare.ensure_all_data([replace(job, settings={}) for job in jobs[:1]], caller)
+    found = Searcher(designs, wanted, processes, caller).run()
+    answer = answer_of(found)
+    if answer.met is False and wanted.target is not None:
+        answer = replace(
+            answer,
+            barriers=barriers(answer.chosen, wanted.target),
+            changes=changes(answer.chosen, wanted.target),
+        )
+    if out is None:
+        return Recommendation(answer, document(answer))
+    writable(out)
+    name = slug(study.experiment.name, "experiment")
+    place = free_path(out / f"{name}-recommendation")
+    first = [answer.chosen, *answer.tied, *answer.others][:MOST_KEPT]
+    folders = next_steps.write(place, first)
+    pictures = draw(answer)
+    report = document(answer, [*folders, place / "report.html"], pictures)
+    numbers = json_bytes(answer_document(answer), indent=2)
+    publish(place, report, pictures, "summary.md", {"summary.json": numbers})
+    return Recommendation(answer, report, place)
+
+
+def _check_prices(designs: Space, wanted: Demand) -> None:
+    """Raises UserError where money is asked for and not every host has a price."""
+    if wanted.by != "cost" and wanted.budget is None:
+        return
+    if (lacking := _unpriced(designs)) is not None:
+        asked = "--budget" if wanted.budget is not None else "--by cost"
+        raise UserError(
+            f"{asked}: not every host of cluster profile {lacking.job.profile.name} has a price: "
+            "give hosts.default.rent (and that of other host types) as {per_hour: ..., currency: "
+            "..., source: ..., date: ...}, or ask --by hosts"
+        )
+
+
+def _unpriced(designs: Space) -> Candidate | None:
+    """One of whose hosts have no price; None: all have."""
+    return next((c for c in designs.candidates if c.rented is None), None)

@@ -1,0 +1,280 @@
+"""The search: memory, bounds, then simulations by successive halving.
+
+Nothing is simulated that does not fit, costs more than there is, or is kept from the target by a
+bound. Of what is left some designs of each strategy are simulated shortly; what they reach of their
+bounds says what the others of that strategy may reach. Where the search leaves something open, what
+lies one step beside the best follows. The best of all are simulated for longer, and the best of
+these as long as any prediction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from recsim_train.recommend import looking
+from recsim_train.recommend.looking import Look
+from recsim_train.recommend.space import Candidate, Space, neighbours
+from recsim_train.recommend.wanted import Demand
+from recsim_train.report import text
+from recsim_train.results.folder import clean
+from recsim_train.results.interval import Interval, of_row
+from recsim_train.results.row import DOES_NOT_FIT
+from recsim_train.session.caller import Caller
+from recsim_train.session.pool import Work, each, simulate_point
+
+_FIRST = 16
+"""Designs that are simulated before anything is known of what strategies reach of their bounds."""
+_KEPT = (48, 10, 5)
+"""Designs in each round, at most."""
+_REFINED, _ABOUT = 4, 2
+"""Times that designs beside the best are tried, at most, and beside how many of them."""
+_MORE = 2
+"""Times that the last round goes on with the next ones, where none of it meets the target."""
+STAGES = len(_KEPT)
+
+
+@dataclass(slots=True)
+class Design:
+    """A candidate, and what has been found out of it."""
+
+    number: int
+    candidate: Candidate
+    look: Look | None = None
+    row: Mapping[str, Any] | None = None
+    """Its figures by the longest simulation; None: it was not simulated."""
+    rounds: int = 0
+    """Simulations of it; `STAGES`: it was simulated as any prediction is."""
+
+    @property
+    def kind(self) -> str:
+        """Its strategy, with its options."""
+        from recsim_train.report.runs import title
+
+        chosen = self.candidate.job.plan.strategy
+        return title(chosen.kind, chosen.options)
+
+    @property
+    def bound(self) -> float:
+        """Examples per second at most; 0: not known."""
+        return self.look.bound if self.look else 0.0
+
+    @property
+    def eps(self) -> float | None:
+        """Examples per second."""
+        return None if self.row is None else self.row["examples_per_second"]
+
+    @property
+    def interval(self) -> Interval | None:
+        """90 % of them."""
+        return of_row(self.row) if self.row is not None and self.eps else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it was simulated as any prediction is."""
+        return self.rounds == STAGES and self.eps is not None
+
+    def surely(self, wanted: Demand) -> float:
+        """What is held to the target."""
+        ends = self.interval
+        if wanted.likely or ends is None:
+            return self.eps or 0.0
+        return ends[0]
+
+
+@dataclass(slots=True)
+class Found:
+    """What the search came to."""
+
+    designs: list[Design]
+    wanted: Demand
+    space: Space
+    beyond_budget: int = 0
+    unfit: int = 0
+    barred: int = 0
+    """Kept from the target by a bound."""
+    failed: int = 0
+    seconds: float = 0.0
+    stopped: bool = False
+    """Whether it was interrupted."""
+    problems: dict[str, int] = field(default_factory=dict)
+    """Why designs do not fit."""
+
+    @property
+    def simulated(self) -> list[Design]:
+        """Those with a figure."""
+        return [design for design in self.designs if design.eps]
+
+    @property
+    def whole(self) -> list[Design]:
+        """Those simulated as any prediction is; where it was interrupted before, the longest."""
+        done = [design for design in self.simulated if design.whole]
+        return done or self.simulated
+
+
+class Searcher:
+    """Goes through a space of designs."""
+
+    def __init__(self, space: Space, wanted: Demand, processes: int, caller: Caller) -> None:
+        designs = [Design(number, c) for number, c in enumerate(space.candidates)]
+        self.found = Found(designs, wanted, space)
+        self._processes, self._caller = processes, caller
+        self._began = time.perf_counter()
+        self._left: list[Design] = []
+        """Designs that are worth a simulation."""
+        self._margin = 0.0
+        """What short simulations are thought to lose once their interval is known, relative."""
+
+    def run(self) -> Found:
+        """Everything; what is known by then where it is interrupted."""
+        try:
+            self._all()
+        except KeyboardInterrupt:
+            if not self.found.simulated:
+                raise
+            self.found.stopped = True
+        self.found.seconds = time.perf_counter() - self._began
+        return self.found
+
+    def _all(self) -> None:
+        found, wanted = self.found, self.found.wanted
+        self._left = left = self._open(self.found.designs)
+        first = _spread(left, _FIRST)
+        self._simulate(first, 0)
+        reached = _reached(left)
+        rest = [d for d in left if d.rounds == 0]
+        rest.sort(key=lambda d: wanted.order(d.candidate, d.bound * reached(d.kind)))
+        self._simulate(rest[: _KEPT[0] - len(first)], 0)
+        for _ in range(_REFINED):
+            if not self._refine():
+                break
+        for stage in range(1, STAGES):
+            self._simulate(self._best(left, stage, _KEPT[stage]), stage)
+        for _ in range(_MORE):
+            if wanted.target is None or any(wanted.enough(d.surely(wanted)) for d in found.whole):
+                break
+            self._margin = self._usual_margin()
+            more = [d for d in self._best(left, 1, _KEPT[-1]) if self._may_do(d)]
+            self._simulate(more, STAGES - 1)
+
+    def _open(self, designs: Sequence[Design]) -> list[Design]:
+        """Of new designs those that are worth a simulation."""
+        found, wanted = self.found, self.found.wanted
+        paid = [d for d in designs if wanted.affordable(d.candidate)]
+        found.beyond_budget += len(designs) - len(paid)
+        self._look(paid)
+        there = [d for d in paid if d.look is not None and d.bound > 0.0]
+        left = [d for d in there if wanted.enough(d.bound)]
+        found.barred += len(there) - len(left)
+        # where none can reach it the best is still wanted, to say by how much
+        hopeless = not left and not any(wanted.enough(d.bound) for d in self._left)
+        return there if hopeless else left
+
+    def _refine(self) -> bool:
+        """Simulate what lies one step beside the best; whether one of them is better."""
+        found = self.found
+        best = sorted((d for d in self._left if d.eps), key=self._place)[:_ABOUT]
+        known = {d.candidate.job.identity for d in found.designs}
+        new: list[Design] = []
+        for design in best:
+            for candidate in neighbours(design.candidate, found.space.most_hosts):
+                if candidate.job.identity not in known:
+                    known.add(candidate.job.identity)
+                    new.append(Design(len(found.designs) + len(new), candidate))
+        if not new:
+            return False
+        found.designs += new
+        left = self._open(new)
+        self._simulate(left, 0)
+        self._left += left
+        places = [self._place(d) for d in left if d.eps]
+        return bool(places) and min(places) < self._place(best[0])
+
+    def _best(self, designs: Sequence[Design], least: int, count: int) -> list[Design]:
+        """Of those simulated at least so often, but not wholly, the best."""
+        known = [d for d in designs if least <= d.rounds < STAGES and d.eps]
+        return sorted(known, key=self._place)[:count]
+
+    def _place(self, design: Design) -> tuple[float, ...]:
+        eps = (design.eps or 0.0) * (1.0 - self._margin)
+        return self.found.wanted.order(design.candidate, eps)
+
+    def _may_do(self, design: Design) -> bool:
+        return self.found.wanted.enough((design.eps or 0.0) * (1.0 - self._margin))
+
+    def _usual_margin(self) -> float:
+        """By how much what is held to the target is below a prediction, relative."""
+        wanted = self.found.wanted
+        shares = [1.0 - d.surely(wanted) / d.eps for d in self.found.designs if d.whole and d.eps]
+        return median(shares) if shares else 0.0
+
+    def _look(self, designs: Sequence[Design]) -> None:
+        found = self.found
+        title = f"bounds of {len(designs):,} designs"
+        for design, row in self._each(designs, None, title):
+            design.look = looking.look_of(row)
+            if row["status"] == DOES_NOT_FIT:
+                found.unfit += 1
+                why = str(row["message"]).splitlines()[0]
+                found.problems[why] = found.problems.get(why, 0) + 1
+            elif row["status"] is not None:
+                found.failed += 1
+
+    def _simulate(self, designs: Sequence[Design], stage: int) -> None:
+        title = f"simulating {len(designs)} designs, round {stage + 1} of {STAGES}"
+        for design, row in self._each(designs, stage, title):
+            design.rounds = stage + 1
+            if row["examples_per_second"]:
+                design.row = row
+            else:
+                self.found.failed += design.row is None
+
+    def _each(
+        self, designs: Sequence[Design], stage: int | None, title: str
+    ) -> Iterator[tuple[Design, Mapping[str, Any]]]:
+        if not designs:
+            return
+        work: Work = simulate_point
+        if stage is None:
+            work = looking.look
+        elif stage == STAGES - 1:
+            work = looking.whole
+        by_number = {design.number: design for design in designs}
+        asked = [looking.task_of(d.number, d.candidate, stage) for d in designs]
+        with (
+            self._caller.progress(title) as meter,
+            contextlib.closing(each(work, asked, self._processes, meter=meter)) as rows,
+        ):
+            for done, (number, row) in enumerate(rows, start=1):
+                yield by_number[number], clean(row)
+                meter(done, len(designs), so_far=self._so_far())
+
+    def _so_far(self) -> str:
+        best = min(self.found.simulated, key=self._place, default=None)
+        if best is None or best.eps is None:
+            return ""
+        return f"best so far {text.rate(best.eps)} examples/s, {best.kind}"
+
+
+def _spread(designs: Sequence[Design], count: int) -> list[Design]:
+    """Some of each strategy, those of the highest bounds first, in turn."""
+    by_kind: dict[str, list[Design]] = {}
+    for design in sorted(designs, key=lambda d: -d.bound):
+        by_kind.setdefault(design.kind, []).append(design)
+    queues = list(by_kind.values())
+    turns = (queue[turn] for turn in range(count) for queue in queues if turn < len(queue))
+    return [design for design, _ in zip(turns, range(max(count, len(queues))), strict=False)]
+
+
+def _reached(designs: Sequence[Design]) -> Callable[[str], float]:
+    """By strategy the share of its bound that a design is thought to reach."""
+    shares: dict[str, list[float]] = {}
+    for design in designs:
+        if design.eps and design.bound:
+            shares.setdefault(design.kind, []).append(design.eps / design.bound)
+    usual = median(s for own in shares.values() for s in own) if shares else 1.0
+    return lambda kind: median(shares.get(kind, [usual]))

@@ -1,0 +1,223 @@
+"""A recommendation as a document: one screen on the terminal, and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from recsim_train.recommend.answer import BUSY, Recommended, busiest, evaluated
+from recsim_train.recommend.searching import Design
+from recsim_train.report import document as doc
+from recsim_train.report import text
+from recsim_train.report.advice import relief
+from recsim_train.report.document import Where, stopped
+from recsim_train.report.glossary import glossary
+from recsim_train.report.naming import phrase
+from recsim_train.report.winner import listed
+from recsim_train.sim.host.memory import PART_NAMES
+
+HEADS = ("strategy", "hosts", "divided", "predicted", "90 % interval", "bound", "an hour", "memory")
+_WORDS = ("strategy", "divided")
+
+
+def headline(answer: Recommended) -> str:
+    """Yes or no, and what to take; without a full stop."""
+    wanted, chosen = answer.wanted, answer.chosen
+    rated = text.predicted(chosen.eps, chosen.interval)
+    design = f"{chosen.kind} on {divided(chosen)}"
+    if wanted.target is None:
+        return f"{design} gives {rated} examples/s"
+    target = text.rate(wanted.target)
+    if answer.met:
+        most = {"cost": "cheapest", "hosts": "smallest", "throughput": "fastest"}[wanted.by]
+        room = text.percent(answer.headroom, signed=True)
+        held = "the prediction" if wanted.likely else "the lower end of its interval"
+        return (
+            f"Yes, {target} examples/s: the {most} design found is {design}, with {rated}; "
+            f"{held} is {room} from the target"
+        )
+    hosts = answer.found.space.most_hosts
+    likely = ""
+    if chosen.eps and wanted.enough(chosen.eps):
+        likely = ", which is likely enough and not sure (--likely)"
+    return (
+        f"No, not {target} examples/s with {hosts} host{'' if hosts == 1 else 's'}: the best "
+        f"found is {rated}{likely}, by {design}"
+    )
+
+
+def divided(design: Design) -> str:
+    """How hosts are used: "12 hosts: 8 x 4 trainers of 8 threads, 3 x 4 embedding servers"."""
+    job = design.candidate.job
+    said = []
+    for role in ("trainer", "embedding_server", "dense_server", "reader"):
+        count = len(job.plan.of_role(role))
+        if not count:
+            continue
+        each = job.profile.together(role)
+        hosts = -(-count // each)
+        name = role.replace("_", " ")
+        many = f"{hosts} x {each} {name}s" if each > 1 else f"{count} {name}{'s'[: count != 1]}"
+        if role == "trainer":
+            many += f" of {job.plan.experiment.training.threads} threads"
+        said.append(many)
+    count = design.candidate.hosts
+    return f"{count} host{'' if count == 1 else 's'} ({listed(said)})"
+
+
+def settings(design: Design) -> str:
+    """Further settings that tell it from others."""
+    known = ("hosts", "embedding_hosts", "dense_hosts", "trainers_per_host", "servers_per_host")
+    rest = {k: v for k, v in design.candidate.job.settings.items() if k not in (*known, "threads")}
+    return ", ".join(f"{key}={value}" for key, value in rest.items() if value is not None)
+
+
+def document(
+    answer: Recommended,
+    folders: Sequence[Path] = (),
+    pictures: Mapping[str, doc.Picture] | None = None,
+) -> doc.Document:
+    """All of it."""
+    chosen = answer.chosen
+    first = [chosen, *answer.tied, *answer.others]
+    rows = [_cells(design) for design in first]
+    marks = {0: "strong"}
+    table = doc.TextTable.of(HEADS, rows, _WORDS, marks=marks)
+    tied = [_tied(answer)]
+    binds = _binds(chosen)
+    memory = _memory(chosen)
+    forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
+    if answer.met is False and not forbids:
+        what = phrase(str((chosen.row or {}).get("bottleneck") or "nothing known"))
+        forbids = [f"no bound by itself; {what}"]
+    enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in answer.changes]
+    if answer.met is False and not enough:
+        enough = ["none of those that were tried (network cards, uplinks, 16-bit wire, hosts)"]
+    notes = list((chosen.row or {}).get("notes") or [])
+    cost = _cost(chosen)
+    drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
+    lines: list[doc.Item] = [
+        doc.Lines(stopped(tied), lead="as good" if answer.tied else ""),
+        doc.Lines(stopped(forbids), lead="forbids"),
+        doc.Lines(stopped(enough) if answer.met is False else [], lead="enough"),
+        doc.Lines(stopped([binds]), lead="binds"),
+        doc.Lines(stopped([memory]), lead="memory"),
+        doc.Lines(stopped(cost), lead="costs"),
+        doc.Lines(stopped(_rests(chosen)), lead="rests on"),
+        doc.Lines(notes, lead="caveat", mark="off"),
+        doc.Lines(stopped([evaluated(answer.found)]), lead="tried"),
+        doc.Lines([str(folder) for folder in folders], lead="next"),
+    ]
+    return doc.Document(
+        subject=chosen.candidate.job.loaded.experiment.name,
+        kind="a recommendation",
+        heading=f"Recommendation: {chosen.candidate.job.loaded.experiment.name}",
+        headlines=[headline(answer)],
+        items=[
+            doc.Chapter("", [table, *lines], Where.TERMINAL),
+            doc.Chapter("The designs", [table], Where.WRITTEN, "designs"),
+            doc.Chapter("Cost against throughput", drawn, Where.WRITTEN, "cost"),
+            *_chapters(lines),
+        ],
+        footer=". Everything here is predicted; nothing was measured.",
+        words=glossary(()),
+    )
+
+
+_TITLES = {
+    "as good": "What cannot be told from it",
+    "forbids": "What forbids more",
+    "enough": "What would be enough, by the bounds",
+    "binds": "What binds",
+    "memory": "Memory",
+    "costs": "Cost",
+    "rests on": "What it rests on",
+    "caveat": "Before you trust it",
+    "tried": "How it was found",
+    "next": "What to do next",
+}
+
+
+def _chapters(lines: Sequence[doc.Item]) -> list[doc.Chapter]:
+    return [
+        doc.Chapter(_TITLES[item.lead], [item], Where.WRITTEN, item.lead.replace(" ", "-"))
+        for item in lines
+        if isinstance(item, doc.Lines) and item.lead
+    ]
+
+
+def _tied(answer: Recommended) -> str:
+    if not answer.tied:
+        others = len(answer.others)
+        if not others:
+            return "nothing else was simulated as long"
+        return f"it is told from the {others} others that were simulated as long"
+    few = min((answer.chosen, *answer.tied), key=lambda d: d.candidate.hosts)
+    said = f"{len(answer.tied)} other{'s' if len(answer.tied) > 1 else ''} cannot be told from it"
+    if few is answer.chosen:
+        return said
+    return f"{said}; with fewer hosts {few.kind} on {divided(few)}"
+
+
+def _binds(design: Design) -> str:
+    what = phrase(str((design.row or {}).get("bottleneck") or "nothing known"))
+    busy = [
+        f"{name} {text.percent(share)} busy{' (near saturation)' if share > BUSY else ''}"
+        for name, share in busiest(design)
+    ]
+    do = relief(what)
+    return "; ".join(filter(None, [what, ", ".join(busy), do]))
+
+
+def _memory(design: Design) -> str:
+    """The fullest host, and what fills it."""
+    known = design.candidate.job.memory()
+    if known is None:
+        return ""
+    parts: dict[str, float] = {}
+    for use in known.fullest.uses:
+        for part, size in use.parts.items():
+            parts[PART_NAMES[part]] = parts.get(PART_NAMES[part], 0.0) + size
+    largest = sorted(parts.items(), key=lambda item: -item[1])[:3]
+    items = [f"{name} {text.size(size)}" for name, size in largest if size]
+    return f"{known.phrase}: {listed(items)}" if items else known.phrase
+
+
+def _cost(design: Design) -> list[str]:
+    """An hour and a billion examples; nothing where a host has no price."""
+    rent, eps = design.candidate.rented, design.eps
+    if rent is None or not eps:
+        return []
+    billion = text.money(rent.per_hour / 3600.0 * 1e9 / eps, rent.currency)
+    return [f"{_hourly(design)} an hour, {billion} for a billion examples ({rent.sources[0]})"]
+
+
+def _rests(design: Design) -> list[str]:
+    """Whose prices a prediction has."""
+    profile = design.candidate.job.profile
+    known = profile.calibration
+    if known is None:
+        return [f"the prices of cluster profile {profile.name}, whose origin it does not say"]
+    return [f"the prices of {known.machine}, {known.date}"]
+
+
+def _hourly(design: Design) -> str:
+    rent = design.candidate.rented
+    return text.NONE if rent is None else text.money(rent.per_hour, rent.currency)
+
+
+def _cells(design: Design) -> list[str]:
+    row = design.row or {}
+    ends = design.interval
+    more = settings(design)
+    return [
+        f"{design.kind}{', ' if more else ''}{more}",
+        str(design.candidate.hosts),
+        divided(design).partition("(")[2].removesuffix(")"),
+        text.rate(design.eps),
+        text.between(ends) if ends else text.NONE,
+        text.rate(row.get("bound_eps") or design.bound),
+        _hourly(design),
+        text.percent(row.get("memory_share")),
+    ]

@@ -1,0 +1,284 @@
+"""The designs that a recommendation chooses among: strategies, and how a number of hosts is split
+into those of trainers and those of servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil
+from typing import Any
+
+from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import StrategyChoice
+from recsim_train.config.load import Loaded
+from recsim_train.config.search import Search
+from recsim_train.config.sweep import written
+from recsim_train.config.topology import ROLE_NAMES, RoleName
+from recsim_train.placement.build import build_plan
+from recsim_train.placement.hosts import hosts_of
+from recsim_train.session.job import Job
+from recsim_train.sim.cluster.hosts import rented
+from recsim_train.strategy.base import DenseService, EmbeddingService
+from recsim_train.strategy.registry import create, strategies
+from recsim_train.trace.facts import Rented
+
+_SHARES = (1.0, 0.5)
+"""Of the most hosts, where the search does not say how many. What is left open is coarse here, and
+refined about the best designs (`neighbours`)."""
+_SERVERS = (0, 1, 2, 4, 8, 16, 32, 64)
+"""Hosts of embedding servers, up to half of all."""
+_DENSE = (0, 1, 2)
+"""Hosts of dense servers, up to a quarter of all."""
+_TRAINERS = (1, 4)
+"""Processes of a host, which divide its cores among them."""
+_SERVING = 4
+"""The same of embedding servers: each has an interpreter lock of its own."""
+MOST_DESIGNS = 20_000
+"""More are taken for a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a part of the designs begins from: a strategy with further settings, on a profile."""
+
+    loaded: Loaded
+    choice: StrategyChoice
+    cluster: Cluster
+    settings: Mapping[str, Any]
+    """The further settings, by name."""
+
+    @property
+    def search(self) -> Search:
+        """What is chosen among."""
+        return self.loaded.search or Search()
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How hosts are used."""
+
+    trainers: int
+    """Hosts."""
+    embedding: int
+    dense: int
+    trainers_each: int
+    """Processes on each of them."""
+    embedding_each: int
+    threads: int
+
+    @property
+    def hosts(self) -> int:
+        """Of all roles, readers not counted."""
+        return self.trainers + self.embedding + self.dense
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One design."""
+
+    job: Job
+    origin: Origin
+    split: Split
+    hosts: int
+    rented: Rented | None
+    """What its hosts cost; None: not all of them have a price."""
+
+    @property
+    def per_hour(self) -> float | None:
+        """Of all hosts together."""
+        return None if self.rented is None else self.rented.per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All designs, and what became of those that are none."""
+
+    candidates: tuple[Candidate, ...]
+    impossible: dict[str, int]
+    """Combinations that no job can have, by the sentence that says why."""
+    most_hosts: int
+    axes: dict[str, tuple[str, ...]]
+    """What was combined, for those who ask."""
+
+
+def space_of(origins: Sequence[Origin], most: int | None) -> Space:
+    """All designs. ``most``: hosts at most; None: as the search or the racks say, else as many as
+    the experiment's roles have.
+
+    Raises UserError where there are none.
+    """
+    found: dict[str, Candidate] = {}
+    impossible: dict[str, int] = {}
+    axes: dict[str, dict[str, None]] = {}
+    limit = 0
+    for origin in origins:
+        cluster = origin.cluster
+        if cluster.colocate:
+            raise UserError(
+                f"cluster profile {cluster.name}: with colocate: true all roles are processes of "
+                "one machine, and `recommend` divides hosts among roles: give a profile of hosts "
+                "(recsim-train cluster), or try settings of one machine with a sweep"
+            )
+        limit = max(limit, own := _limit(origin, most))
+        for split in splits(origin, own):
+            for name, value in _named(origin, split):
+                axes.setdefault(name, {})[written(value)] = None
+            try:
+                made = _candidate(origin, split)
+                if made.hosts <= own:
+                    found.setdefault(made.job.identity, made)
+            except UserError as error:
+                why = str(error).splitlines()[0]
+                impossible[why] = impossible.get(why, 0) + 1
+        if len(found) > MOST_DESIGNS:
+            raise UserError(f"search: more than {MOST_DESIGNS:,} designs: give fewer values")
+    if not found:
+        first = next(iter(impossible), "no combination of its values has so many hosts")
+        raise UserError(f"search: there is no design; the first: {first}")
+    named = {name: tuple(values) for name, values in axes.items()}
+    return Space(tuple(found.values()), impossible, limit, named)
+
+
+def tried(loaded: Loaded) -> list[StrategyChoice]:
+    """The strategies of an experiment, and where it names one only, all others as they come."""
+    given = list(loaded.experiment.strategies)
+    search = loaded.search or Search()
+    if len(given) > 1 or not search.strategies:
+        return given
+    others = [kind for kind in strategies() if kind != given[0].kind]
+    return [*given, *(StrategyChoice(kind=kind) for kind in others)]
+
+
+def _limit(origin: Origin, most: int | None) -> int:
+    if most is not None:
+        return most
+    if origin.search.hosts:
+        return max(origin.search.hosts)
+    cluster = origin.cluster
+    topology = cluster.topology
+    if topology is not None and topology.hosts_per_rack is not None:
+        return topology.racks * topology.hosts_per_rack
+    roles = origin.loaded.experiment.roles
+    return sum(ceil(getattr(roles, f"{role}s") / cluster.together(role)) for role in ROLE_NAMES)
+
+
+def splits(origin: Origin, most: int) -> Iterator[Split]:
+    """Each way of using up to ``most`` hosts that a strategy can have."""
+    search = origin.search
+    services = create(origin.choice).topology(1).services
+    asked = any(isinstance(s, EmbeddingService) and s.access == "all" for s in services)
+    dense = any(isinstance(s, DenseService) for s in services)
+    readers = origin.loaded.experiment.roles.readers
+    totals = search.hosts or _distinct(ceil(share * most) for share in _SHARES)
+    for total in (n for n in totals if n <= most):
+        left = total - readers
+        for embedding in _few(search.embedding_hosts, _SERVERS, left // 2) if asked else (0,):
+            few = _few(search.dense_hosts, _DENSE, max(1, left // 4)) if dense else (0,)
+            for number in few:
+                if search.dense_hosts is None and dense and bool(number) != bool(embedding):
+                    continue  # both in the trainers, or none
+                trainers = left - embedding - number
+                if trainers > 0:
+                    yield from _processes(trainers, embedding, number, origin)
+
+
+def _processes(trainers: int, embedding: int, dense: int, origin: Origin) -> Iterator[Split]:
+    cluster, search = origin.cluster, origin.search
+    cores = cluster.host("trainer").cores
+    each = search.trainers_per_host or [n for n in _TRAINERS if n <= cores]
+    serving: Iterable[int] = (1,)
+    if embedding:
+        room = cluster.host("embedding_server").cores
+        serving = search.servers_per_host or (min(_SERVING, room),)
+    for one, other in product(each, serving):
+        for threads in search.threads or (max(1, cores // one),):
+            yield Split(trainers, embedding, dense, one, other, threads)
+
+
+def neighbours(candidate: Candidate, most: int) -> Iterator[Candidate]:
+    """Designs one step beside another, along what the search leaves open. ``most``: hosts."""
+    origin = candidate.origin
+    readers = origin.loaded.experiment.roles.readers
+    for split in _steps(candidate.split, origin):
+        if min(split.trainers, split.trainers_each, split.embedding_each) < 1:
+            continue
+        if min(split.embedding, split.dense) < 0 or split.hosts + readers > most:
+            continue
+        with suppress(UserError):
+            made = _candidate(origin, split)
+            if made.hosts <= most:
+                yield made
+
+
+def _steps(split: Split, origin: Origin) -> Iterator[Split]:
+    search, cluster = origin.search, origin.cluster
+    trainers, embedding, dense = split.trainers, split.embedding, split.dense
+    if search.hosts is None:
+        for more in sorted({1, -1, trainers // 4, -(trainers // 4)} - {0}):
+            yield replace(split, trainers=trainers + more)
+    if search.embedding_hosts is None and embedding:
+        for more in sorted({1, -1, embedding // 2, -(embedding // 2)} - {0, -embedding}):
+            yield replace(split, trainers=trainers - more, embedding=embedding + more)
+    if search.dense_hosts is None and dense:
+        for more in sorted({1, -1} - {-dense}):
+            yield replace(split, trainers=trainers - more, dense=dense + more)
+    if search.trainers_per_host is None:
+        cores = cluster.host("trainer").cores
+        for each in (2 * split.trainers_each, split.trainers_each // 2):
+            if 1 <= each <= cores:
+                threads = split.threads if search.threads else max(1, cores // each)
+                yield replace(split, trainers_each=each, threads=threads)
+    if search.servers_per_host is None and embedding:
+        for each in (2 * split.embedding_each, split.embedding_each // 2):
+            if 1 <= each <= cluster.host("embedding_server").cores:
+                yield replace(split, embedding_each=each)
+
+
+def _few(given: Sequence[int] | None, usual: Sequence[int], most: int) -> Sequence[int]:
+    return given if given is not None else [n for n in usual if n <= most]
+
+
+def _distinct(values: Iterable[int]) -> list[int]:
+    return sorted({value for value in values if value > 0}, reverse=True)
+
+
+def _candidate(origin: Origin, split: Split) -> Candidate:
+    """Raises UserError where there can be none."""
+    whole, choice = origin.loaded.experiment, origin.choice
+    counts = {
+        "trainers": split.trainers * split.trainers_each,
+        "embedding_servers": split.embedding * split.embedding_each,
+        "dense_servers": split.dense,
+    }
+    changed = whole.model_copy(
+        update={
+            "roles": whole.roles.model_copy(update=counts),
+            "training": whole.training.model_copy(update={"threads": split.threads}),
+            "strategies": (choice,),
+        }
+    )
+    plan = build_plan(changed, choice)
+    shared: dict[RoleName, int] = {
+        "trainer": split.trainers_each,
+        "embedding_server": split.embedding_each,
+    }
+    together = {role: many for role, many in shared.items() if many > 1 and plan.of_role(role)}
+    cluster = origin.cluster.model_copy(update={"per_host": together or None})
+    loaded = replace(origin.loaded, experiment=changed)
+    job = Job("simulated", loaded, plan, cluster, dict(_named(origin, split)))
+    hosts = len(hosts_of(plan.instances, cluster))
+    return Candidate(job, origin, split, hosts, rented(plan, cluster))
+
+
+def _named(origin: Origin, split: Split) -> Iterator[tuple[str, object]]:
+    """What tells a design from the others."""
+    yield "hosts", split.hosts
+    yield "embedding_hosts", split.embedding
+    yield "dense_hosts", split.dense
+    yield "trainers_per_host", split.trainers_each
+    yield "servers_per_host", split.embedding_each
+    yield "threads", split.threads
+    yield from origin.settings.items()

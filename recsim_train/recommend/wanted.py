@@ -1,0 +1,52 @@
+"""What is asked of a design, and in which order designs answer it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from recsim_train.recommend.space import Candidate
+
+By = Literal["cost", "throughput", "hosts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Constraints are hard; of what keeps to them the best one by ``by`` is wanted."""
+
+    target: float | None = None
+    """Examples per second at least."""
+    budget: float | None = None
+    """Money per hour at most, in the profile's currency."""
+    by: By = "throughput"
+    """What is to be least, or most: money, hosts, or examples per second."""
+    likely: bool = False
+    """Whether the target is held to the prediction itself, not to its interval's lower end."""
+
+    def price(self, candidate: Candidate) -> float:
+        """What a design costs: money per hour, or hosts."""
+        if self.by == "cost" and candidate.per_hour is not None:
+            return candidate.per_hour
+        return float(candidate.hosts)
+
+    def affordable(self, candidate: Candidate) -> bool:
+        """Whether it keeps to the budget."""
+        rent = candidate.per_hour
+        return self.budget is None or (rent is not None and rent <= self.budget)
+
+    def enough(self, eps: float) -> bool:
+        """Whether so many examples per second meet the target."""
+        return self.target is None or eps >= self.target
+
+    def order(self, candidate: Candidate, eps: float) -> tuple[float, ...]:
+        """Designs in this order answer best, the first one most. ``eps``: what it is thought to
+        give."""
+        price = self.price(candidate)
+        if eps <= 0.0:
+            return (math.inf,)
+        if self.target is not None:
+            met = self.enough(eps)
+            first = price if met and self.by != "throughput" else 0.0
+            return (0.0 if met else 1.0, first, -eps, price)
+        return (price / eps,) if self.by == "cost" else (-eps, price)

@@ -1,0 +1,125 @@
+"""``recsim-train recommend``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recsim_train import load
+from tests.commands import ROOT, answer, command
+from tests.recommend.conftest import QUICK, RENT
+
+SETS = [word for key in QUICK for word in ("--set", key)]
+FEW = [
+    word
+    for key in (
+        "search.strategies=false", "search.embedding_hosts=[1]", "search.dense_hosts=[1]",
+        "search.trainers_per_host=[1, 2]", "search.servers_per_host=[1]",
+        "strategy=[flat_ps, allreduce]",
+    )
+    for word in ("--set", key)
+]  # fmt: skip
+RECOMMEND = [
+    "recommend", ROOT / "experiments/quickstart.yaml",
+    "--cluster", ROOT / "tests/frozen-2core.yaml",
+    *SETS, *FEW, "--hosts", "4", "--jobs", "1",
+]  # fmt: skip
+
+
+def test_yes_with_a_design_that_can_be_simulated_and_planned(tmp_path: Path) -> None:
+    done = command(*RECOMMEND, "--target", "100 examples/s", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Yes, 100 examples/s: the smallest design found is" in done.stdout
+    places = sorted((tmp_path / "runs").glob("*-recommendation/1-*"))
+    assert len(places) == 1
+    assert {p.name for p in places[0].iterdir()} == {
+        "experiment.yaml", "cluster.yaml", "commands.txt",
+    }  # fmt: skip
+    page = (places[0].parent / "report.html").read_text()
+    assert "What would be enough" not in page
+    assert "cannot be told from it" in page
+    lines = (places[0] / "commands.txt").read_text().splitlines()
+    simulate = next(line for line in lines if line.startswith("recsim-train simulate"))
+    again = command(*simulate.split()[1:], "--dry-run", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
+def test_what_is_simulated_again_is_what_was_recommended(tmp_path: Path) -> None:
+    found = answer(*RECOMMEND, "--target", "100", cwd=tmp_path)
+    chosen = found["chosen"]
+    (place,) = (tmp_path / "runs").glob("*-recommendation/1-*")
+    study = load(place / "experiment.yaml", place / "cluster.yaml")
+    assert study.experiment.roles.model_dump() == chosen["roles"]
+    assert [s.kind for s in study.experiment.strategies] == [chosen["strategy"]]
+    (run,) = answer(
+        "simulate", place / "experiment.yaml", "--cluster", place / "cluster.yaml",
+        "--set", "simulation.what_if_steps=0", cwd=tmp_path,
+    )["runs"]  # fmt: skip
+    assert run["examples_per_second"] == pytest.approx(chosen["examples_per_second"], rel=1e-6)
+
+
+def test_equal_inputs_give_equal_answers(tmp_path: Path) -> None:
+    one, other = (answer(*RECOMMEND, cwd=tmp_path / name) for name in _folders(tmp_path))
+    for found in (one, other):
+        del found["evaluated"]["seconds"]
+    assert json.dumps(one) == json.dumps(other)
+
+
+def _folders(tmp_path: Path) -> list[str]:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    return ["one", "other"]
+
+
+def test_no_with_what_forbids_it(tmp_path: Path) -> None:
+    done = command(*RECOMMEND, "--target", "2G", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "No, not 2.00G examples/s with 4 hosts: the best found is" in done.stdout
+    assert "trainer: cores allow" in done.stdout
+    assert "cannot reach it by their bounds" in done.stdout
+    found = answer(*RECOMMEND, "--target", "2G", cwd=tmp_path, code=3)
+    assert found["met"] is False
+    assert found["barriers"]
+
+
+def test_the_designs_are_shown_and_none_is_tried(tmp_path: Path) -> None:
+    done = command(*RECOMMEND, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "designs on at most 4 hosts" in done.stdout
+    assert "trainers_per_host: 1, 2" in done.stdout
+    assert not (tmp_path / "runs").exists()
+    found = answer(*RECOMMEND, "--dry-run", cwd=tmp_path)
+    assert found["designs"] > 5
+
+
+def test_prices_decide_where_there_are_some(tmp_path: Path) -> None:
+    done = command(*RECOMMEND, "--set", RENT, "--target", "100", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the cheapest design found" in done.stdout
+    assert "EUR for a billion examples (a contract, 2026-11-27)" in done.stdout
+    none = command(*RECOMMEND, "--set", RENT, "--budget", "1 EUR/h", cwd=tmp_path)
+    assert none.returncode == 3
+    assert "no: none of" in none.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--by", "cost"], "not every host of cluster profile"),
+        (["--budget", "50/h"], "not every host of cluster profile"),
+        (["--target", "fast"], "expected examples per second such as '2M examples/s', got 'fast'"),
+        (["--budget", "cheap"], "expected an amount per hour such as '50/h', got 'cheap'"),
+        (["--set", "cluster.colocate=true"], "divides hosts among roles"),
+        (["--set", "roles.trainers=[1, 2]"], "takes no `sweep`"),
+        (["--set", "search.hosts=[0]"], "search.hosts"),
+        (["--set", "search.host=[2]"], "did you mean 'hosts'?"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path: Path, words: list[str], said: str) -> None:
+    done = command(*RECOMMEND, *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,164 @@
+"""The search finds what trying everything finds."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from recsim_train.recommend.answer import NoDesignError, Recommended, answer_of, barriers
+from recsim_train.recommend.searching import Design, Found, Searcher
+from recsim_train.recommend.space import Space
+from recsim_train.recommend.wanted import Demand
+from recsim_train.session.caller import NOBODY
+from recsim_train.sim.run import simulate
+from tests.recommend.conftest import CORES, RENT, Spaces
+
+FEW = {
+    "embedding_hosts": [1, 2], "dense_hosts": [1], "trainers_per_host": [1, 2],
+    "servers_per_host": [1],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, float]:
+    """By design, examples per second of whole predictions: they are dear."""
+    return {}
+
+
+def everything(space: Space, known: dict[str, float]) -> dict[int, float]:
+    """Examples per second of every design, by whole predictions."""
+    found = {}
+    for number, candidate in enumerate(space.candidates):
+        job = candidate.job
+        if job.identity not in known:
+            outcome = simulate(job.plan, job.profile)  # asks no what-if, which changes nothing
+            speed = outcome.speed
+            assert speed is not None
+            assert speed.examples_per_second is not None
+            known[job.identity] = speed.examples_per_second
+        found[number] = known[job.identity]
+    return found
+
+
+def searched(space: Space, wanted: Demand) -> Recommended:
+    return answer_of(Searcher(space, wanted, 1, NOBODY).run())
+
+
+def test_the_fastest_of_all_is_found_or_cannot_be_told_from_it(
+    spaces: Spaces, known: dict[str, float]
+) -> None:
+    space = spaces("strategy=[flat_ps, allreduce, shadowsync]", hosts=[2, 3, 4, 5], **FEW)
+    assert len(space.candidates) >= 30
+    every = everything(space, known)
+    best = max(every, key=every.__getitem__)
+    answer = searched(space, Demand())
+    group = [answer.chosen, *answer.tied]
+    assert best in [design.number for design in group]
+    assert answer.chosen.eps == pytest.approx(every[answer.chosen.number], rel=1e-9)
+    assert len(group) <= 6
+    assert answer.met is None
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_the_smallest_that_is_enough(spaces: Spaces, known: dict[str, float], share: float) -> None:
+    space = spaces("strategy=[flat_ps, allreduce, shadowsync]", hosts=[2, 3, 4, 5], **FEW)
+    every = everything(space, known)
+    target = share * max(every.values())
+    answer = searched(space, Demand(target=target, by="hosts", likely=True))
+    fewest = min(space.candidates[n].hosts for n, eps in every.items() if eps >= target)
+    assert answer.met is True
+    assert answer.chosen.candidate.hosts == fewest
+    assert answer.chosen.eps is not None
+    assert answer.chosen.eps >= target
+    assert answer.headroom == pytest.approx(answer.chosen.eps / target - 1.0)
+
+
+def test_what_no_bound_allows_is_not_simulated_long_and_is_said(spaces: Spaces) -> None:
+    space = spaces("strategy=[flat_ps, allreduce]", hosts=[2, 3, 4], **FEW)
+    answer = searched(space, Demand(target=1e9, by="hosts"))
+    assert answer.met is False
+    assert answer.found.barred == len(space.candidates)
+    found = barriers(answer.chosen, 1e9)
+    assert found
+    for barrier in found:
+        assert barrier.allows < 1e9
+        assert barrier.says
+    cores = next(b for b in found if b.what == "trainer: cores")
+    job = answer.chosen.candidate.job
+    hosts = job.plan.experiment.roles.trainers // job.profile.together("trainer")
+    assert f"there are {CORES * hosts:,}" in cores.says
+
+
+def test_an_interval_that_reaches_below_the_target_is_not_enough(spaces: Spaces) -> None:
+    space = spaces("strategy=allreduce", strategies="false", hosts=[2, 3], **FEW)
+    best = searched(space, Demand())
+    assert best.chosen.interval is not None
+    low, high = best.chosen.interval
+    assert low < high
+    between = (low + (best.chosen.eps or 0.0)) / 2
+    assert searched(space, Demand(target=between, by="throughput", likely=True)).met is True
+    surely = searched(space, Demand(target=between, by="throughput"))
+    assert surely.met is (max(d.surely(surely.wanted) for d in surely.found.whole) >= between)
+    assert searched(space, Demand(target=0.5 * low, by="hosts")).met is True
+
+
+def test_a_budget_is_hard(spaces: Spaces) -> None:
+    space = spaces("strategy=allreduce", RENT, strategies="false", hosts=[2, 3, 4], **FEW)
+    prices = sorted({c.per_hour for c in space.candidates if c.per_hour is not None})
+    answer = searched(space, Demand(budget=prices[0]))
+    assert answer.chosen.candidate.per_hour == prices[0]
+    assert answer.found.beyond_budget > 0
+    with pytest.raises(NoDesignError, match="costs at most 1 an hour; the cheapest costs"):
+        searched(space, Demand(budget=1.0))
+
+
+def test_by_cost_is_what_an_example_costs(spaces: Spaces, known: dict[str, float]) -> None:
+    space = spaces("strategy=[allreduce, flat_ps]", RENT, hosts=[2, 3, 4, 5], **FEW)
+    every = everything(space, known)
+    answer = searched(space, Demand(by="cost"))
+    cheapest = min(
+        ((space.candidates[n].per_hour or inf) / eps for n, eps in every.items()), default=inf
+    )
+    found = (answer.chosen.candidate.per_hour or inf) / (answer.chosen.eps or 1.0)
+    assert found <= 1.02 * cheapest
+
+
+def test_where_nothing_fits_it_is_said_what(spaces: Spaces) -> None:
+    small = "cluster.hosts.default.memory=1 MiB"
+    space = spaces("strategy=allreduce", small, strategies="false", hosts=[2, 3], **FEW)
+    with pytest.raises(NoDesignError, match=r"fits into the hosts.*GiB"):
+        searched(space, Demand())
+
+
+def test_an_interrupt_leaves_what_is_known(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = spaces("strategy=allreduce", strategies="false", hosts=[2, 3, 4], **FEW)
+    search = Searcher(space, Demand(), 1, NOBODY)
+    whole = search._simulate
+
+    def interrupted(designs: list[Design], stage: int) -> None:
+        if stage:
+            raise KeyboardInterrupt
+        whole(designs, stage)
+
+    monkeypatch.setattr(search, "_simulate", interrupted)
+    found: Found = search.run()
+    assert found.stopped
+    assert found.simulated
+    assert answer_of(found).chosen.eps
+
+
+def test_what_is_left_open_is_refined_about_the_best(spaces: Spaces) -> None:
+    open_ends = {"strategies": "false", "hosts": [6]}
+    coarse = spaces("strategy=allreduce", **open_ends)
+    answer = searched(coarse, Demand())
+    assert len(answer.found.designs) > len(coarse.candidates)
+    assert {design.candidate.hosts for design in answer.found.designs} == {6}  # which is declared
+    fine = spaces(
+        "strategy=allreduce", **open_ends, embedding_hosts=[0, 1, 2, 3],
+        trainers_per_host=[1, 2], servers_per_host=[1, 2],
+    )  # fmt: skip
+    best = searched(fine, Demand()).chosen.eps
+    assert best is not None
+    assert answer.chosen.eps is not None
+    assert answer.chosen.eps >= 0.97 * best

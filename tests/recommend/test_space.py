@@ -1,0 +1,110 @@
+"""The designs that there are to choose among."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from recsim_train.config.errors import UserError
+from recsim_train.placement.hosts import hosts_of
+from recsim_train.strategy.registry import strategies
+from tests.recommend.conftest import CORES, RENT, Spaces
+
+FEW: dict[str, Any] = {
+    "embedding_hosts": [1], "dense_hosts": [1], "trainers_per_host": [1], "servers_per_host": [1],
+    "hosts": [4],
+}  # fmt: skip
+
+
+def test_every_division_that_is_asked_for_and_no_other(spaces: Spaces) -> None:
+    found = spaces(
+        "strategy=flat_ps",
+        most=6,
+        strategies="false",
+        embedding_hosts=[1, 2],
+        dense_hosts=[1],
+        trainers_per_host=[1, 2],
+        servers_per_host=[1],
+    )
+    # 6 and 3 hosts, less those of servers
+    wanted = {(t, e, p) for n in (6, 3) for e in (1, 2) for p in (1, 2)
+              if (t := n - e - 1) > 0}  # fmt: skip
+    assert len(found.candidates) == len(wanted)
+    for candidate in found.candidates:
+        roles = candidate.job.plan.experiment.roles
+        each = candidate.job.profile.together("trainer")
+        assert (roles.trainers // each, roles.embedding_servers, each) in wanted
+        assert candidate.hosts == len(hosts_of(candidate.job.plan.instances, candidate.job.profile))
+        # cores of a host are divided among the trainers there
+        assert candidate.job.plan.experiment.training.threads == CORES // each
+    assert found.most_hosts == 6
+
+
+def test_one_strategy_that_is_named_is_tried_beside_all_others(spaces: Spaces) -> None:
+    kinds = Counter(c.job.plan.strategy.kind for c in spaces("strategy=flat_ps", **FEW).candidates)
+    assert kinds.keys() == strategies().keys()
+    # several that are named are meant
+    several = spaces("strategy=[flat_ps, {kind: flat_ps, every: 4}]", **FEW)
+    assert [c.job.plan.strategy.options for c in several.candidates] == [{}, {"every": 4}]
+    alone = spaces("strategy=flat_ps", strategies="false", **FEW)
+    assert len(alone.candidates) == 1
+
+
+def test_further_settings_are_combined_with_everything(spaces: Spaces) -> None:
+    settings = "{execution.wire: [full, bfloat16], cluster.hosts.default.nic: [1 Gbit/s, 2 Gbit/s]}"
+    found = spaces("strategy=flat_ps", strategies="false", settings=settings, **FEW)
+    assert len(found.candidates) == 4
+    wires = {c.job.plan.experiment.execution.wire for c in found.candidates}
+    rates = {c.job.profile.host("trainer").nic for c in found.candidates}
+    assert wires == {"full", "bfloat16"}
+    assert rates == {1e9 / 8, 2e9 / 8}
+
+
+def test_trainers_hold_the_tables_where_there_are_no_servers(spaces: Spaces) -> None:
+    found = spaces("strategy=flat_ps", strategies="false", most=4)
+    apart = {
+        (r.embedding_servers > 0, r.dense_servers > 0)
+        for r in (c.job.plan.experiment.roles for c in found.candidates)
+    }
+    assert apart == {(True, True), (False, False)}
+    # a strategy without such servers has none
+    own = spaces("strategy=allreduce", strategies="false", most=4)
+    assert not any(c.job.plan.of_role("dense_server") for c in own.candidates)
+
+
+def test_hosts_come_from_the_racks_or_the_roles(spaces: Spaces) -> None:
+    few = {key: value for key, value in FEW.items() if key != "hosts"} | {"strategies": "false"}
+    racks = "cluster.topology={racks: 2, hosts_per_rack: 3, oversubscription: 2}"
+    assert spaces("strategy=allreduce", racks, **few).most_hosts == 6
+    roles = ["roles.trainers=3", "roles.embedding_servers=1", "roles.dense_servers=0"]
+    assert spaces("strategy=allreduce", *roles, **few).most_hosts == 4
+    assert spaces("strategy=allreduce", racks, most=9, **few).impossible  # racks are too few
+
+
+def test_prices_are_of_all_hosts(spaces: Spaces) -> None:
+    few = {**FEW, "strategies": "false"}
+    (candidate,) = spaces("strategy=allreduce", RENT, **few).candidates
+    assert candidate.per_hour == 8.0
+    (free,) = spaces("strategy=allreduce", **few).candidates
+    assert free.per_hour is None
+
+
+@pytest.mark.parametrize(
+    ("sets", "search", "said"),
+    [
+        (["cluster.colocate=true"], {}, "divides hosts among roles"),
+        (["roles.trainers=[1, 2]"], {}, "takes no `sweep`"),
+        ([], {"hosts": [50], "trainers_per_host": [1]}, "no combination of its values"),
+        (["cluster.topology={racks: 1, hosts_per_rack: 2, uplink: 1 Gbit/s}"],
+         {"hosts": [3], "trainers_per_host": [1]}, "no combination"),
+    ],
+    ids=["one machine", "a sweep", "empty", "racks"],
+)  # fmt: skip
+def test_where_there_is_no_design_it_is_said(
+    spaces: Spaces, sets: list[str], search: dict[str, object], said: str
+) -> None:
+    most = None if not search else 2
+    with pytest.raises(UserError, match=said):
+        spaces("strategy=allreduce", *sets, most=most, strategies="false", **search)
