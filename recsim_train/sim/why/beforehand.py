@@ -25,6 +25,8 @@ from recsim_train.sim.why.usage import by_class
 
 _TRAINERS = 4
 """As many stand for all, where they may."""
+_THREADS = 2
+"""So many of a trainer stand for all of its threads, where they may."""
 _WARMUP, _STEPS = 2, 4
 """Iterations of each loop, at least."""
 _SOLVED = 1.5
@@ -62,7 +64,7 @@ def class_words(name: str) -> str:
 
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
-    looked_at, times = _one_loop(plan)
+    looked_at, times = _few_loops(plan)
     spec = looked_at.experiment
     rules = spec.training  # with all their steps, so that readers go on
     short = {"warmup_steps": min(_WARMUP, rules.warmup_steps), "steps": max(_STEPS, rules.steps)}
@@ -96,16 +98,17 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     return Beforehand(by_class(bounds), _seconds(plan, folding, cost), cost * asked)
 
 
-def _one_loop(plan: Plan) -> tuple[Plan, int]:
-    """A plan with one training loop for each trainer, and how many times as many there are: what
-    each takes of what they share is the same, however many they are. Not where other loops run
-    beside them, whose share depends on the pace of training."""
-    if plan.worker_threads == 1 or plan.background:
-        return plan, 1
+def _few_loops(plan: Plan) -> tuple[Plan, float]:
+    """A plan with two training loops for each trainer, and how many times as many there are: what
+    each takes of what they share is the same, however many they are (one alone hands no interpreter
+    lock over). Not where other loops run beside them, whose share depends on the pace of
+    training."""
+    if plan.worker_threads <= _THREADS or plan.background:
+        return plan, 1.0
     spec = plan.experiment
-    training = spec.training.model_copy(update={"threads": 1})
-    one = build_plan(spec.model_copy(update={"training": training}), plan.strategy)
-    return one, plan.worker_threads
+    training = spec.training.model_copy(update={"threads": _THREADS})
+    few = build_plan(spec.model_copy(update={"training": training}), plan.strategy)
+    return few, plan.worker_threads / _THREADS
 
 
 def _loops(plan: Plan, folding: Folding) -> int:
