@@ -24,8 +24,8 @@ from recsim_train.session.study import Study
 from recsim_train.trace.progress import Meter
 
 if TYPE_CHECKING:
-    from recsim_train.recommend.making import Recommendation
-    from recsim_train.recommend.wanted import By
+    from recsim_train.designs.making import Recommendation
+    from recsim_train.designs.wanted import By
     from recsim_train.report.write import Report
 
 __all__ = [
@@ -267,17 +267,19 @@ def recommend(
     where money is asked for and a host has no price.
 
     >>> import recsim_train
+    >>> small = ["model=tiny", "data.path=null", "training.steps=20", "search.threads=[2]"]
+    >>> few = ["search.embedding_hosts=[1]", "search.servers_per_host=[1]", "search.hosts=[2, 3]"]
     >>> study = recsim_train.load(
     ...     "experiments/quickstart.yaml",
     ...     cluster="paper-20core-25gbit",
-    ...     overrides=["model=tiny", "data.path=null", "strategy=[flat_ps, allreduce]"],
+    ...     overrides=[*small, *few, "strategy=allreduce", "search.strategies=false"],
     ... )
     >>> made = recsim_train.recommend(study, target=10_000, hosts=3)
     >>> made.met, made.answer.chosen.candidate.hosts <= 3
     (True, True)
     """
-    from recsim_train.recommend import making
-    from recsim_train.recommend.wanted import Demand
+    from recsim_train.designs import making
+    from recsim_train.designs.wanted import Demand
 
     wanted = Demand(target, budget, by or ("throughput" if target is None else "cost"), likely)
     folder = None if out is None else Path(out)

@@ -96,11 +96,11 @@ def recommend(
 
     study = calls.load(experiment, cluster, set_ or (), seed)
     if dry_run:
-        from recsim_train.recommend.making import space
+        from recsim_train.designs.making import space
 
         _show_space(space(study, hosts, common.caller(), dry=True), json)
         return
-    from recsim_train.recommend.answer import NoDesignError
+    from recsim_train.designs.answer import NoDesignError
 
     try:
         made = calls.recommend(
@@ -130,7 +130,7 @@ def recommend(
 
 
 def _show_space(space: object, json: bool) -> None:
-    from recsim_train.recommend.space import Space
+    from recsim_train.designs.space import Space
 
     assert isinstance(space, Space)
     designs, impossible = len(space.candidates), sum(space.impossible.values())

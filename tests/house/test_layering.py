@@ -1,4 +1,4 @@
-"""Imports point one way: cli -> calls -> sweep, recommend, validation -> session -> worlds ..."""
+"""Imports point one way: cli -> calls -> sweep, designs, validation -> session -> worlds ..."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ALLOWED = {
     "calibration": {"config", "executor", *MIDDLE},
     "session": {"config", "sim", "executor", "calibration", "report", *MIDDLE},
     "sweep": {"config", "report", "session", *MIDDLE},
-    "recommend": {"config", "report", "session", "sim", *MIDDLE},
+    "designs": {"config", "report", "session", "sim", *MIDDLE},
     "validation": {"config", "executor", "calibration", "report", "session", *MIDDLE},
-    "calls": {"config", "executor", "recommend", "report", "session", "sweep", *MIDDLE},
+    "calls": {"config", "designs", "executor", "report", "session", "sweep", *MIDDLE},
 }
 ONLY_IN = {
     "simpy": {"sim/engine.py"},
@@ -48,7 +48,7 @@ NEVER_IN = {
         "report",
         "session",
         "sweep",
-        "recommend",
+        "designs",
         "validation",
         "calls",
         "cli",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from recsim_train import calls
-from recsim_train.recommend.making import space
-from recsim_train.recommend.space import Space
+from recsim_train.designs.making import space
+from recsim_train.designs.space import Space
 from recsim_train.session.caller import NOBODY
 from recsim_train.session.study import Study
 

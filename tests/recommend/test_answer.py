@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from recsim_train.recommend.answer import tie
-from recsim_train.recommend.searching import Design
-from recsim_train.recommend.wanted import Demand
+from recsim_train.designs.answer import tie
+from recsim_train.designs.searching import Design
+from recsim_train.designs.wanted import Demand
 from tests.recommend.conftest import RENT, Spaces
 
 FEW = {

@@ -6,10 +6,10 @@ from math import inf
 
 import pytest
 
-from recsim_train.recommend.answer import NoDesignError, Recommended, answer_of, barriers
-from recsim_train.recommend.searching import Design, Found, Searcher
-from recsim_train.recommend.space import Space
-from recsim_train.recommend.wanted import Demand
+from recsim_train.designs.answer import NoDesignError, Recommended, answer_of, barriers
+from recsim_train.designs.searching import Design, Found, Searcher
+from recsim_train.designs.space import Space
+from recsim_train.designs.wanted import Demand
 from recsim_train.session.caller import NOBODY
 from recsim_train.sim.run import simulate
 from tests.recommend.conftest import CORES, RENT, Spaces

@@ -51,9 +51,10 @@ def test_the_example_in_the_docstring(name: str, monkeypatch: pytest.MonkeyPatch
     assert not said, "".join(said)
 
 
-def test_help_shows_a_newcomer_the_five_calls() -> None:
+def test_help_shows_a_newcomer_the_six_calls() -> None:
     text = pydoc.plain(pydoc.render_doc(recsim_train))
-    assert sorted(recsim_train.__all__) == ["calibrate", "compare", "load", "measure", "predict"]
+    calls = ["calibrate", "compare", "load", "measure", "predict", "recommend"]
+    assert sorted(recsim_train.__all__) == calls
     for name in recsim_train.__all__:
         assert f"\n    {name}(" in text
         assert name in dir(recsim_train)

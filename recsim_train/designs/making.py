@@ -12,14 +12,14 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.load import Loaded
 from recsim_train.config.search import Search
 from recsim_train.config.sweep import written
-from recsim_train.recommend import next_steps
-from recsim_train.recommend.answer import Recommended, answer_document, answer_of, barriers
-from recsim_train.recommend.changes import changes
-from recsim_train.recommend.picture import draw
-from recsim_train.recommend.searching import Searcher
-from recsim_train.recommend.shown import document
-from recsim_train.recommend.space import Candidate, Origin, Space, space_of, tried
-from recsim_train.recommend.wanted import Demand
+from recsim_train.designs import next_steps
+from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers
+from recsim_train.designs.changes import changes
+from recsim_train.designs.picture import draw
+from recsim_train.designs.searching import Searcher
+from recsim_train.designs.shown import document
+from recsim_train.designs.space import Candidate, Origin, Space, space_of, tried
+from recsim_train.designs.wanted import Demand
 from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recsim_train.recommend.answer import Recommended
-from recsim_train.recommend.searching import Design
+from recsim_train.designs.answer import Recommended
+from recsim_train.designs.searching import Design
 from recsim_train.report import text
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (

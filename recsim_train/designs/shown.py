@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from recsim_train.recommend.answer import BUSY, Recommended, busiest, evaluated
-from recsim_train.recommend.searching import Design
+from recsim_train.designs.answer import BUSY, Recommended, busiest, evaluated
+from recsim_train.designs.searching import Design
 from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.advice import relief

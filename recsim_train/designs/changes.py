@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment
+from recsim_train.designs.answer import Change
+from recsim_train.designs.searching import Design
 from recsim_train.placement.build import build_plan
-from recsim_train.recommend.answer import Change
-from recsim_train.recommend.searching import Design
 from recsim_train.sim.host.memory_check import check_memory
 from recsim_train.sim.why.beforehand import beforehand
 

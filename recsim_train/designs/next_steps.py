@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recsim_train.config.dump import dump_cluster, dump_yaml, resolved
-from recsim_train.recommend.searching import Design
+from recsim_train.designs.searching import Design
 from recsim_train.results.folder import put, slug, writing
 
 EXPERIMENT, PROFILE, COMMANDS = "experiment.yaml", "cluster.yaml", "commands.txt"

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from recsim_train.recommend import looking
-from recsim_train.recommend.looking import Look
-from recsim_train.recommend.space import Candidate, Space, neighbours
-from recsim_train.recommend.wanted import Demand
+from recsim_train.designs import looking
+from recsim_train.designs.looking import Look
+from recsim_train.designs.space import Candidate, Space, neighbours
+from recsim_train.designs.wanted import Demand
 from recsim_train.report import text
 from recsim_train.results.folder import clean
 from recsim_train.results.interval import Interval, of_row

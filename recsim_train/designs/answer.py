@@ -8,9 +8,9 @@ from math import ceil, hypot, log
 from typing import Any
 
 from recsim_train.config.errors import UserError
+from recsim_train.designs.searching import Design, Found
+from recsim_train.designs.wanted import Demand
 from recsim_train.placement.plan import SERVERS
-from recsim_train.recommend.searching import Design, Found
-from recsim_train.recommend.wanted import Demand
 from recsim_train.report import text
 from recsim_train.results.statistics import Z95, Z975
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from recsim_train.recommend.space import Candidate
+from recsim_train.designs.space import Candidate
 
 By = Literal["cost", "throughput", "hosts"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.designs.space import Candidate
 from recsim_train.placement.plan import Plan
-from recsim_train.recommend.space import Candidate
 from recsim_train.results.row import DOES_NOT_FIT, FAILED
 from recsim_train.session.making import Keep, Simulator
 from recsim_train.session.pool import Finished, Task, simulate_point
