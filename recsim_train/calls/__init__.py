@@ -279,13 +279,17 @@ def recommend(
     (True, True)
     """
     from recsim_train.designs import making
-    from recsim_train.designs.wanted import Demand
 
-    wanted = Demand(target, budget, by or ("throughput" if target is None else "cost"), likely)
-    folder = None if out is None else Path(out)
-    # without prices the default is hosts; to ask for cost is to have them
     return making.recommend(
-        study, wanted, hosts, folder, processes, caller, asked_by=by is not None
+        study,
+        target=target,
+        hosts=hosts,
+        budget=budget,
+        by=by,
+        likely=likely,
+        out=None if out is None else Path(out),
+        processes=processes,
+        caller=caller,
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from recsim_train.cli import common
 
-NOT_MET = 3
-"""Exit code."""
+if TYPE_CHECKING:
+    from recsim_train.designs.space import Space
 
 
 def _target(text: str) -> float:
@@ -118,7 +118,7 @@ def recommend(
         if json:
             common.print_json({"met": False, "why": str(error)})
         common.say(f"no: {error}")
-        raise typer.Exit(NOT_MET) from None
+        raise typer.Exit(common.GATE_FAILED) from None
     if json:
         common.print_json(made.document)
     else:
@@ -126,13 +126,10 @@ def recommend(
 
         show(made.report)
     if made.met is False:
-        raise typer.Exit(NOT_MET)
+        raise typer.Exit(common.GATE_FAILED)
 
 
-def _show_space(space: object, json: bool) -> None:
-    from recsim_train.designs.space import Space
-
-    assert isinstance(space, Space)
+def _show_space(space: Space, json: bool) -> None:
     designs, impossible = len(space.candidates), sum(space.impossible.values())
     if json:
         document = {"designs": designs, "impossible": space.impossible, "axes": space.axes}

@@ -55,7 +55,7 @@ class Loaded:
     """Which point of a sweep it is."""
     validation: Validation | None = None
     """How `validate` judges it; the experiment itself holds none."""
-    search: Search | None = None
+    search: Search = field(default_factory=Search)
     """What `recommend` chooses among; nor does it hold this."""
 
 
@@ -117,7 +117,7 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
         source.sweep,
         point,
         experiment.validation,
-        experiment.search,
+        experiment.search or Search(),
     )
 
 

@@ -190,8 +190,7 @@ def evaluated(found: Found) -> str:
         parts.append(f"{found.barred:,} cannot reach it by their bounds")
     if found.failed:
         parts.append(f"{found.failed:,} failed")
-    tried = len([d for d in found.designs if d.rounds])
-    parts.append(f"{tried:,} were simulated, {len([d for d in found.designs if d.whole])} in full")
+    parts.append(f"{found.tried:,} were simulated, {found.in_full} in full")
     stopped = " until it was interrupted" if found.stopped else ""
     return (
         f"{len(found.designs):,} designs: {', '.join(parts)}, "
@@ -224,8 +223,8 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
             "do_not_fit": found.unfit,
             "cannot_reach": found.barred,
             "failed": found.failed,
-            "simulated": len([d for d in found.designs if d.rounds]),
-            "in_full": len([d for d in found.designs if d.whole]),
+            "simulated": found.tried,
+            "in_full": found.in_full,
             "seconds": round(found.seconds, 3),
             "interrupted": found.stopped,
         },

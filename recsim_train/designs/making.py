@@ -10,7 +10,6 @@ from typing import Any
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import Loaded
-from recsim_train.config.search import Search
 from recsim_train.config.sweep import written
 from recsim_train.designs import next_steps
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers
@@ -19,7 +18,7 @@ from recsim_train.designs.picture import draw
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.shown import document
 from recsim_train.designs.space import Candidate, Origin, Space, space_of, tried
-from recsim_train.designs.wanted import Demand
+from recsim_train.designs.wanted import By, Demand
 from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish
@@ -84,7 +83,7 @@ def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False)
 def _points(study: Study) -> Iterator[tuple[Loaded, Mapping[str, Any]]]:
     """The study with each combination of the search's further settings."""
     (first,) = study.points
-    varied = (first.search or Search()).settings
+    varied = first.search.settings
     if not varied:
         yield first, {}
         return
@@ -101,21 +100,21 @@ def _points(study: Study) -> Iterator[tuple[Loaded, Mapping[str, Any]]]:
 
 def recommend(
     study: Study,
-    wanted: Demand,
+    *,
+    target: float | None,
     hosts: int | None,
+    budget: float | None,
+    by: By | None,
+    likely: bool,
     out: Path | None,
     processes: int,
     caller: Caller,
-    *,
-    asked_by: bool,
 ) -> Recommendation:
-    """See `recsim_train.recommend`. ``asked_by``: whether somebody said what counts."""
+    """See `recsim_train.recommend`."""
     designs = space(study, hosts, caller)
-    if wanted.by == "cost" and not asked_by and _unpriced(designs) is not None:
-        wanted = replace(wanted, by="hosts")
+    wanted = Demand(target, budget, by or _usual(target, designs), likely)
     _check_prices(designs, wanted)
-    jobs = [candidate.job for candidate in designs.candidates]
-    prepare.ensure_all_data([replace(job, settings={}) for job in jobs[:1]], caller)
+    prepare.ensure_all_data([candidate.job for candidate in designs.candidates], caller)
     found = Searcher(designs, wanted, processes, caller).run()
     answer = answer_of(found)
     if answer.met is False and wanted.target is not None:
@@ -136,6 +135,13 @@ def recommend(
     numbers = json_bytes(answer_document(answer), indent=2)
     publish(place, report, pictures, "summary.md", {"summary.json": numbers})
     return Recommendation(answer, report, place)
+
+
+def _usual(target: float | None, designs: Space) -> By:
+    """What counts where nobody says it."""
+    if target is None:
+        return "throughput"
+    return "cost" if _unpriced(designs) is None else "hosts"
 
 
 def _check_prices(designs: Space, wanted: Demand) -> None:

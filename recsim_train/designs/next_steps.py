@@ -28,7 +28,7 @@ def write(folder: Path, designs: Sequence[Design]) -> list[Path]:
 def _files(place: Path, design: Design) -> dict[str, str]:
     job = design.candidate.job
     profile = (place / PROFILE).as_posix()
-    experiment = job.plan.experiment.model_copy(update={"cluster": profile, "search": None})
+    experiment = job.plan.experiment.model_copy(update={"cluster": profile})
     return {
         EXPERIMENT: dump_yaml(resolved(experiment)),
         PROFILE: dump_cluster(job.profile, f"of {job.loaded.path}, as `recommend` divides it"),

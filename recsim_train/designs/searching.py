@@ -110,6 +110,16 @@ class Found:
         return [design for design in self.designs if design.eps]
 
     @property
+    def tried(self) -> int:
+        """How many were simulated at all."""
+        return sum(design.rounds > 0 for design in self.designs)
+
+    @property
+    def in_full(self) -> int:
+        """How many were simulated as any prediction is."""
+        return sum(design.whole for design in self.designs)
+
+    @property
     def whole(self) -> list[Design]:
         """Those simulated as any prediction is; where it was interrupted before, the longest."""
         done = [design for design in self.simulated if design.whole]

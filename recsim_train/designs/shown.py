@@ -68,9 +68,11 @@ def divided(design: Design) -> str:
 
 def settings(design: Design) -> str:
     """Further settings that tell it from others."""
-    known = ("hosts", "embedding_hosts", "dense_hosts", "trainers_per_host", "servers_per_host")
-    rest = {k: v for k, v in design.candidate.job.settings.items() if k not in (*known, "threads")}
-    return ", ".join(f"{key}={value}" for key, value in rest.items() if value is not None)
+    return ", ".join(
+        f"{key}={value}"
+        for key, value in design.candidate.origin.settings.items()
+        if value is not None
+    )
 
 
 def document(
@@ -189,8 +191,9 @@ def _cost(design: Design) -> list[str]:
     rent, eps = design.candidate.rented, design.eps
     if rent is None or not eps:
         return []
-    billion = text.money(rent.per_hour / 3600.0 * 1e9 / eps, rent.currency)
-    return [f"{_hourly(design)} an hour, {billion} for a billion examples ({rent.sources[0]})"]
+    billion = text.money(rent.cost(1e9 / eps), rent.currency)
+    sources = "; ".join(rent.sources)
+    return [f"{_hourly(design)} an hour, {billion} for a billion examples ({sources})"]
 
 
 def _rests(design: Design) -> list[str]:

@@ -53,7 +53,7 @@ class Origin:
     @property
     def search(self) -> Search:
         """What is chosen among."""
-        return self.loaded.search or Search()
+        return self.loaded.search
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,7 @@ def space_of(origins: Sequence[Origin], most: int | None) -> Space:
 def tried(loaded: Loaded) -> list[StrategyChoice]:
     """The strategies of an experiment, and where it names one only, all others as they come."""
     given = list(loaded.experiment.strategies)
-    search = loaded.search or Search()
-    if len(given) > 1 or not search.strategies:
+    if len(given) > 1 or not loaded.search.strategies:
         return given
     others = [kind for kind in strategies() if kind != given[0].kind]
     return [*given, *(StrategyChoice(kind=kind) for kind in others)]

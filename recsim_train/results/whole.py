@@ -31,6 +31,6 @@ def whole_training(summary: Summary, examples: float) -> Whole | None:
     ends = None if rates is None or not rates[0] else (examples / rates[1], examples / rates[0])
     if rented is None:
         return Whole(examples, examples / eps, ends)
-    each = rented.per_hour / 3600.0
-    costs = None if ends is None else (each * ends[0], each * ends[1])
-    return Whole(examples, examples / eps, ends, each * examples / eps, costs, rented.currency)
+    costs = None if ends is None else (rented.cost(ends[0]), rented.cost(ends[1]))
+    seconds = examples / eps
+    return Whole(examples, seconds, ends, rented.cost(seconds), costs, rented.currency)

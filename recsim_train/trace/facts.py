@@ -192,6 +192,10 @@ class Rented:
     sources: tuple[str, ...]
     """Each with the date on which the amount was read there."""
 
+    def cost(self, seconds: float) -> float:
+        """Of so long, all together."""
+        return self.per_hour / 3600.0 * seconds
+
 
 @dataclass(frozen=True, slots=True)
 class ServersNeeded:

@@ -72,8 +72,9 @@ class Shares:
         self._behind = exp(-LEAD)
         self._drawn: dict[tuple[str, str], Iterator[float]] = {}
         self._until: dict[Resource, float] = {}
-        self._ends: dict[Resource, deque[float]] = {}
         """By link: until when the messages that have begun keep it busy at least."""
+        self._ends: dict[Resource, deque[float]] = {}
+        """By sender's link, of each message on it that time."""
 
     def begin(self, source: Process, target: Process, size: float, flows: float) -> Begun:
         """A message of ``size`` bytes begins. ``flows``: as many begin side by side."""
@@ -91,8 +92,9 @@ class Shares:
             ahead = min(size, _passing(away, left) / out)
             if not apart:  # who has a queue of its own finds it empty
                 ahead = min(ahead, _passing(come, arrived) / into)
-        others = len(self._ends_of(away))
-        self._use(away, out * (size - ahead) / away.capacity)
+        ends = self._ends_of(away)
+        others = len(ends)
+        ends.append(self._use(away, out * (size - ahead) / away.capacity))
         self._use(come, into * (size - ahead) / come.capacity)
         if apart:
             frames = min(others * SEGMENT, AT_ONCE) if held else 0.0
@@ -110,14 +112,15 @@ class Shares:
         paused: float = self._engine.now - self._until.get(link, -inf)
         return paused
 
-    def _use(self, link: Resource, seconds: float) -> None:
-        """It is in use for so many seconds more."""
-        until = max(self._engine.now, self._until.get(link, 0.0)) + seconds
+    def _use(self, link: Resource, seconds: float) -> float:
+        """It is in use for so many seconds more; until when."""
+        until: float = max(self._engine.now, self._until.get(link, 0.0)) + seconds
         self._until[link] = until
-        self._ends.setdefault(link, deque()).append(until)
+        return until
 
     def _ends_of(self, link: Resource) -> deque[float]:
-        """Of each message on a link, when it has passed if they leave one after the other."""
+        """Of each message on a sender's link, when it has passed if they leave one after the
+        other."""
         ends = self._ends.setdefault(link, deque())
         while ends and ends[0] <= self._engine.now:
             ends.popleft()
