@@ -9,9 +9,10 @@ these shares within a round, over all rounds; 0: equal shares, as max-min fairne
 
 "in turn": several clients of one server, each of which receives a message, then sends one, and so
 on, as trainers do that look up rows and send gradients. "several servers": the same of as many
-servers at once, each asked before it sends and heard when it has received. `duplex` is the share of
-what both directions of a server's link carry together that they have carried; clients that stay in
-step reach 0.5, for they all receive and then all send.
+servers at once, each asked before it sends and heard when it has received. "over an uplink": the
+same, where clients are in one rack and servers in another one. `duplex` is the share of what both
+directions of a server's link, or of the uplink, carry together that they have carried; clients that
+stay in step reach 0.5, for they all receive and then all send.
 """
 
 from __future__ import annotations
@@ -125,12 +126,17 @@ def measured(pattern: str, flows: int, mbit: float, queue: str, size: int, round
     return work
 
 
-def _hosts(number: int, mbit: float, queue: str) -> tuple[EmulatedHost, ...]:
-    """So many hosts, of equal links."""
+def _link(mbit: float, queue: str) -> Link:
     rate = mbit * MBIT
-    link = Link(rate, queue, round(room(rate, 5e-3)))  # type: ignore[arg-type]
+    return Link(rate, queue, round(room(rate, 5e-3)))  # type: ignore[arg-type]
+
+
+def _hosts(number: int, mbit: float, queue: str, first: int = 0) -> tuple[EmulatedHost, ...]:
+    """So many hosts, of equal links; as many as ``first`` in a rack of their own."""
+    link = _link(mbit, queue)
     return tuple(
-        EmulatedHost(f"host {n}", IPv4Address("10.77.0.1") + n, 0, link) for n in range(number)
+        EmulatedHost(f"host {n}", IPv4Address("10.77.0.1") + n, int(n < first), link)
+        for n in range(number)
     )
 
 
@@ -139,12 +145,21 @@ def _listen(address: str, port: int, made: list[socket.socket]) -> None:
 
 
 def turns(
-    clients: int, servers: int, mbit: float, queue: str, size: int, turns: int, heads: int
+    clients: int,
+    servers: int,
+    mbit: float,
+    queue: str,
+    size: int,
+    turns: int,
+    heads: int,
+    faster: float = 0.0,
 ) -> float:
     """`duplex` of clients that receive and send in turn, from when all have done half of their
     turns until the first is done; 0 where it is done before, which says nothing. ``heads``: bytes
-    that ask for a message, and that say that one has arrived."""
-    hosts = _hosts(servers + clients, mbit, queue)
+    that ask for a message, and that say that one has arrived. ``faster``: so many times what an
+    uplink between clients and servers carries do their own links carry; 0: there is none."""
+    hosts = _hosts(servers + clients, mbit * (faster or 1.0), queue, servers if faster else 0)
+    uplinks = (_link(mbit, queue),) * (2 if faster else 0)
     begin = threading.Barrier(clients * servers)
     times: list[list[float]] = [[] for _ in range(clients)]
 
@@ -173,7 +188,7 @@ def turns(
                 both.wait(LIMIT)
                 own.append(time.monotonic())
 
-    with EmulatedCluster(EmulatedLayout(hosts)) as cluster:
+    with EmulatedCluster(EmulatedLayout(hosts, uplinks)) as cluster:
         threads = []
         for client in range(clients):
             both = threading.Barrier(servers)
@@ -196,6 +211,7 @@ def turns(
     if done <= begun:
         return 0.0
     moved = 2 * size * sum(begun < at <= done for own in times for at in own)
+    moved *= servers if faster else 1
     return moved / (done - begun) / (2 * mbit * MBIT * SEGMENT / FRAME)
 
 
@@ -223,6 +239,13 @@ SEVERAL = (
     (3, 6, 40, 32, 80), (2, 8, 80, 16, 200), (2, 4, 40, 256, 60), (2, 3, 120, 512, 60),
 )  # fmt: skip
 """(servers, clients, Mbit/s, KiB of a message, turns)"""
+OVER = (
+    (1, 2, 40, 64, 80, 3), (1, 2, 40, 256, 30, 3), (1, 2, 40, 1024, 10, 3), (1, 3, 40, 256, 24, 3),
+    (1, 2, 20, 512, 12, 3), (1, 4, 40, 512, 10, 3), (1, 4, 20, 64, 40, 3), (2, 2, 20, 512, 10, 3),
+    (2, 4, 40, 256, 14, 3), (2, 2, 20, 64, 40, 2), (4, 4, 40, 64, 30, 2), (4, 4, 80, 128, 24, 1),
+    (2, 6, 80, 128, 24, 1), (4, 4, 80, 128, 24, 0.5),
+)  # fmt: skip
+"""(servers, clients, Mbit/s of the uplink, KiB of a message, turns, how much faster hosts are)"""
 HEADS = 100
 """Bytes by which clients of several servers ask for a message, and are told that one is there."""
 
@@ -233,20 +256,22 @@ def main() -> None:
         "--rounds": (30, "of each setting of messages at once"),
         "--repeats": (3, "of each setting of clients in turn; the median counts"),
         "--out": ("", "a JSON file"),
-        "--only": ("", "turns: those alone, messages at once as the file has them"),
+        "--only": ("", "a pattern: that one alone, the others as the file has them"),
     }
     asked = options(__doc__, about)
     found: list[dict[str, object]] = []
     if asked.only:
         kept = json.loads(Path(asked.out).read_text())
-        found += [row for row in kept if "turns" not in row]
+        found += [row for row in kept if row["pattern"] != asked.only]
 
     def say(**figures: object) -> None:
         found.append(figures)
         print(json.dumps(figures), flush=True)
 
     for queue in ("fifo", "fair"):
-        for pattern in () if asked.only else ("incast", "outcast"):
+        for pattern in ("incast", "outcast"):
+            if asked.only not in ("", pattern):
+                continue
             for flows, mbit, kib in SETTINGS:
                 work = measured(pattern, flows, mbit, queue, kib << 10, asked.rounds)
                 ideal = flows * (kib << 10) / (mbit * MBIT * SEGMENT / FRAME)
@@ -261,10 +286,13 @@ def main() -> None:
                     seconds=round(took, 4),
                     of_ideal=round(took / ideal, 3),
                 )
-        both = [(1, *row, "in turn", 0) for row in IN_TURN]
-        both += [(*row, "several servers", HEADS) for row in SEVERAL]
-        for servers, flows, mbit, kib, many, pattern, heads in both:
-            setting = servers, mbit, queue, kib << 10, many, heads
+        every = [(1, *row, 0, "in turn", 0) for row in IN_TURN]
+        every += [(*row, 0, "several servers", HEADS) for row in SEVERAL]
+        every += [(*row, "over an uplink", HEADS) for row in OVER]
+        for servers, flows, mbit, kib, many, faster, pattern, heads in every:
+            if asked.only not in ("", pattern):
+                continue
+            setting = servers, mbit, queue, kib << 10, many, heads, faster
             tries = [turns(flows, *setting) for _ in range(asked.repeats)]
             tries = list(filter(None, tries)) or [0.0]
             say(
@@ -275,6 +303,7 @@ def main() -> None:
                 mbit=mbit,
                 kib=kib,
                 turns=many,
+                faster=faster,
                 duplex=round(median(tries), 3),
                 least=round(min(tries), 3),
                 most=round(max(tries), 3),

@@ -250,6 +250,8 @@ def recommend(
     by: By | None = None,
     likely: bool = False,
     out: str | Path | None = None,
+    resume: bool = False,
+    measure: int = 0,
     processes: int = 1,
     caller: Caller = NOBODY,
 ) -> Recommendation:
@@ -260,8 +262,9 @@ def recommend(
     (``likely``: by the prediction itself). ``hosts``, ``budget``: at most so many, and so much
     money per hour in the profile's currency. ``by``: what counts among designs that are enough;
     None: with a target their cost, or hosts where they have no price, else throughput. ``out``:
-    where a page and folders of the first designs go; None: nowhere. ``processes``: how many
-    simulate.
+    where a page and folders of the first designs go; None: nowhere. ``resume``: what an interrupted
+    search left there is not done again. ``measure``: as many of the first designs are run on
+    emulated hosts, with modelled compute. ``processes``: how many simulate.
 
     Equal inputs give equal answers. Raises UserError where there is no design, or none fits, and
     where money is asked for and a host has no price.
@@ -288,6 +291,8 @@ def recommend(
         by=by,
         likely=likely,
         out=None if out is None else Path(out),
+        resume=resume,
+        runs=measure,
         processes=processes,
         caller=caller,
     )

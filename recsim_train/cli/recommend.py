@@ -84,6 +84,19 @@ def recommend(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the designs that there are, and their number.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what an interrupted search has found.")
+    ] = False,
+    measure: Annotated[
+        int,
+        typer.Option(
+            "--measure",
+            metavar="K",
+            min=0,
+            help="Run the first K designs on emulated hosts of this machine, with modelled "
+            "compute, and put the measurements beside the predictions.",
+        ),
+    ] = 0,
     jobs: common.JobsOption = None,
 ) -> None:
     """Find the strategy and the division of hosts that answer best.
@@ -111,6 +124,8 @@ def recommend(
             by=by,
             likely=likely,
             out=out,
+            resume=resume,
+            measure=measure,
             processes=jobs or cores(),
             caller=common.caller(),
         )

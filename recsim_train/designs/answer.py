@@ -189,7 +189,8 @@ def evaluated(found: Found) -> str:
     if found.barred:
         parts.append(f"{found.barred:,} cannot reach it by their bounds")
     if found.failed:
-        parts.append(f"{found.failed:,} failed")
+        most = max(found.failures, key=found.failures.__getitem__)
+        parts.append(f"{found.failed:,} failed (most often: {most})")
     parts.append(f"{found.tried:,} were simulated, {found.in_full} in full")
     stopped = " until it was interrupted" if found.stopped else ""
     return (

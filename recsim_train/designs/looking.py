@@ -70,8 +70,8 @@ def look(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
 
 
 def look_of(row: Mapping[str, Any]) -> Look:
-    """From such a row."""
-    return Look(row["bounds"], row["message"])
+    """From such a row, or that of a look which took too long."""
+    return Look(row["bounds"] or {}, row["message"])
 
 
 def whole(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:

@@ -11,9 +11,11 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import Loaded
 from recsim_train.config.sweep import written
-from recsim_train.designs import next_steps
+from recsim_train.designs import measured, next_steps
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers
 from recsim_train.designs.changes import changes
+from recsim_train.designs.measured import MeasuredDesign
+from recsim_train.designs.notes import Notes
 from recsim_train.designs.picture import draw
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.shown import document
@@ -22,7 +24,7 @@ from recsim_train.designs.wanted import By, Demand
 from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish
-from recsim_train.results.folder import free_path, json_bytes, slug, writable
+from recsim_train.results.folder import RUNS, free_path, json_bytes, slug, writable
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller
 from recsim_train.session.study import Study, read
@@ -40,6 +42,8 @@ class Recommendation:
     """All of it in words and tables."""
     out: Path | None = None
     """The folder with its page and the first designs; None: nothing was written."""
+    runs: tuple[MeasuredDesign, ...] = ()
+    """The first designs, where they were measured."""
 
     def __repr__(self) -> str:
         """On one line."""
@@ -57,7 +61,7 @@ class Recommendation:
     @property
     def document(self) -> dict[str, Any]:
         """The document of ``recommend --json``."""
-        return answer_document(self.answer)
+        return {**answer_document(self.answer), "measured": measured.document(self.runs)}
 
 
 def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False) -> Space:
@@ -107,15 +111,25 @@ def recommend(
     by: By | None,
     likely: bool,
     out: Path | None,
+    resume: bool,
+    runs: int,
     processes: int,
     caller: Caller,
 ) -> Recommendation:
-    """See `recsim_train.recommend`."""
+    """See `recsim_train.recommend`, whose ``measure`` is ``runs`` here."""
+    if runs and out is None:
+        raise UserError("measurements need a folder that their runs go into: give `out`")
+    name = f"{slug(study.experiment.name, 'experiment')}-recommendation"
     designs = space(study, hosts, caller)
     wanted = Demand(target, budget, by or _usual(target, designs), likely)
     _check_prices(designs, wanted)
     prepare.ensure_all_data([candidate.job for candidate in designs.candidates], caller)
-    found = Searcher(designs, wanted, processes, caller).run()
+    if out is not None:
+        writable(out)
+    notes = Notes(None if out is None else out / f"{name}.jsonl", resume=resume)
+    if resume and len(notes):
+        caller.say(f"going on with {len(notes):,} looks and simulations of before")
+    found = Searcher(designs, wanted, processes, caller, notes).run()
     answer = answer_of(found)
     if answer.met is False and wanted.target is not None:
         answer = replace(
@@ -125,16 +139,17 @@ def recommend(
         )
     if out is None:
         return Recommendation(answer, document(answer))
-    writable(out)
-    name = slug(study.experiment.name, "experiment")
-    place = free_path(out / f"{name}-recommendation")
-    first = [answer.chosen, *answer.tied, *answer.others][:MOST_KEPT]
-    folders = next_steps.write(place, first)
+    place = free_path(out / name)
+    first = [answer.chosen, *answer.tied, *answer.others]
+    folders = next_steps.write(place, first[: max(MOST_KEPT, runs)])
+    done = measured.measure(first[:runs], place / RUNS, caller) if runs else []
     pictures = draw(answer)
-    report = document(answer, [*folders, place / "report.html"], pictures)
-    numbers = json_bytes(answer_document(answer), indent=2)
+    report = document(answer, [*folders, place / "report.html"], pictures, done)
+    numbers = json_bytes({**answer_document(answer), "measured": measured.document(done)}, indent=2)
     publish(place, report, pictures, "summary.md", {"summary.json": numbers})
-    return Recommendation(answer, report, place)
+    if not found.stopped:
+        notes.close()
+    return Recommendation(answer, report, place, tuple(done))
 
 
 def _usual(target: float | None, designs: Space) -> By:

@@ -18,6 +18,7 @@ from typing import Any
 
 from recsim_train.designs import looking
 from recsim_train.designs.looking import Look
+from recsim_train.designs.notes import Notes
 from recsim_train.designs.space import Candidate, Space, neighbours
 from recsim_train.designs.wanted import Demand
 from recsim_train.report import text
@@ -36,6 +37,9 @@ _REFINED, _ABOUT = 4, 2
 _MORE = 2
 """Times that the last round goes on with the next ones, where none of it meets the target."""
 STAGES = len(_KEPT)
+_LIMITS = {None: 20.0, 0: 60.0, 1: 120.0, 2: 300.0}
+"""Seconds that a look (None), or a simulation by its round, may take: one that takes longer has
+failed, and the rest goes on."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,8 @@ class Design:
     """Its figures by the longest simulation; None: it was not simulated."""
     rounds: int = 0
     """Simulations of it; `STAGES`: it was simulated as any prediction is."""
+    ended: bool = False
+    """Whether one of them failed, after which there are no more."""
 
     @property
     def kind(self) -> str:
@@ -103,6 +109,8 @@ class Found:
     """Whether it was interrupted."""
     problems: dict[str, int] = field(default_factory=dict)
     """Why designs do not fit."""
+    failures: dict[str, int] = field(default_factory=dict)
+    """Why they failed."""
 
     @property
     def simulated(self) -> list[Design]:
@@ -112,7 +120,7 @@ class Found:
     @property
     def tried(self) -> int:
         """How many were simulated at all."""
-        return sum(design.rounds > 0 for design in self.designs)
+        return sum(design.rounds > 0 or design.ended for design in self.designs)
 
     @property
     def in_full(self) -> int:
@@ -129,10 +137,19 @@ class Found:
 class Searcher:
     """Goes through a space of designs."""
 
-    def __init__(self, space: Space, wanted: Demand, processes: int, caller: Caller) -> None:
+    def __init__(
+        self,
+        space: Space,
+        wanted: Demand,
+        processes: int,
+        caller: Caller,
+        notes: Notes | None = None,
+    ) -> None:
+        """``notes``: what was found before, and where more of it goes."""
         designs = [Design(number, c) for number, c in enumerate(space.candidates)]
         self.found = Found(designs, wanted, space)
         self._processes, self._caller = processes, caller
+        self._notes = Notes(None, resume=False) if notes is None else notes
         self._began = time.perf_counter()
         self._left: list[Design] = []
         """Designs that are worth a simulation."""
@@ -156,7 +173,7 @@ class Searcher:
         first = _spread(left, _FIRST)
         self._simulate(first, 0)
         reached = _reached(left)
-        rest = [d for d in left if d.rounds == 0]
+        rest = [d for d in left if d.rounds == 0 and not d.ended]
         rest.sort(key=lambda d: wanted.order(d.candidate, d.bound * reached(d.kind)))
         self._simulate(rest[: _KEPT[0] - len(first)], 0)
         for _ in range(_REFINED):
@@ -206,7 +223,7 @@ class Searcher:
 
     def _best(self, designs: Sequence[Design], least: int, count: int) -> list[Design]:
         """Of those simulated at least so often, but not wholly, the best."""
-        known = [d for d in designs if least <= d.rounds < STAGES and d.eps]
+        known = [d for d in designs if least <= d.rounds < STAGES and not d.ended]
         return sorted(known, key=self._place)[:count]
 
     def _place(self, design: Design) -> tuple[float, ...]:
@@ -232,16 +249,21 @@ class Searcher:
                 why = str(row["message"]).splitlines()[0]
                 found.problems[why] = found.problems.get(why, 0) + 1
             elif row["status"] is not None:
-                found.failed += 1
+                self._failed(row)
 
     def _simulate(self, designs: Sequence[Design], stage: int) -> None:
         title = f"simulating {len(designs)} designs, round {stage + 1} of {STAGES}"
         for design, row in self._each(designs, stage, title):
-            design.rounds = stage + 1
             if row["examples_per_second"]:
-                design.row = row
+                design.row, design.rounds = row, stage + 1
             else:
-                self.found.failed += design.row is None
+                design.ended = True
+                self._failed(row)
+
+    def _failed(self, row: Mapping[str, Any]) -> None:
+        found, why = self.found, str(row["message"]).splitlines()[0]
+        found.failed += 1
+        found.failures[why] = found.failures.get(why, 0) + 1
 
     def _each(
         self, designs: Sequence[Design], stage: int | None, title: str
@@ -253,15 +275,28 @@ class Searcher:
             work = looking.look
         elif stage == STAGES - 1:
             work = looking.whole
-        by_number = {design.number: design for design in designs}
-        asked = [looking.task_of(d.number, d.candidate, stage) for d in designs]
+        left = []
+        for design in designs:
+            known = self._notes.known(design.candidate.job.identity, stage)
+            if known is None:
+                left.append(design)
+            else:
+                yield design, known
+        if not left:
+            return
+        by_number = {design.number: design for design in left}
+        asked = [looking.task_of(d.number, d.candidate, stage) for d in left]
         with (
             self._caller.progress(title) as meter,
-            contextlib.closing(each(work, asked, self._processes, meter=meter)) as rows,
+            contextlib.closing(
+                each(work, asked, self._processes, meter=meter, limit=_LIMITS[stage])
+            ) as rows,
         ):
             for done, (number, row) in enumerate(rows, start=1):
-                yield by_number[number], clean(row)
-                meter(done, len(designs), so_far=self._so_far())
+                design, found = by_number[number], clean(row)
+                self._notes.add(design.candidate.job.identity, stage, found)
+                yield design, found
+                meter(done, len(left), so_far=self._so_far())
 
     def _so_far(self) -> str:
         best = min(self.found.simulated, key=self._place, default=None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recsim_train.designs.answer import BUSY, Recommended, busiest, evaluated
+from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.report import document as doc
 from recsim_train.report import text
@@ -18,6 +19,9 @@ from recsim_train.report.winner import listed
 from recsim_train.sim.host.memory import PART_NAMES
 
 HEADS = ("strategy", "hosts", "divided", "predicted", "90 % interval", "bound", "an hour", "memory")
+MEASURED_HEADS = (
+    "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
+)  # fmt: skip
 _WORDS = ("strategy", "divided")
 
 
@@ -79,8 +83,9 @@ def document(
     answer: Recommended,
     folders: Sequence[Path] = (),
     pictures: Mapping[str, doc.Picture] | None = None,
+    runs: Sequence[MeasuredDesign] = (),
 ) -> doc.Document:
-    """All of it."""
+    """All of it. ``runs``: the first designs, as they were measured."""
     chosen = answer.chosen
     first = [chosen, *answer.tied, *answer.others]
     rows = [_cells(design) for design in first]
@@ -99,7 +104,9 @@ def document(
     notes = list((chosen.row or {}).get("notes") or [])
     cost = _cost(chosen)
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
+    compared = _compared(runs)
     lines: list[doc.Item] = [
+        *compared,
         doc.Lines(stopped(tied), lead="as good" if answer.tied else ""),
         doc.Lines(stopped(forbids), lead="forbids"),
         doc.Lines(stopped(enough) if answer.met is False else [], lead="enough"),
@@ -119,15 +126,45 @@ def document(
         items=[
             doc.Chapter("", [table, *lines], Where.TERMINAL),
             doc.Chapter("The designs", [table], Where.WRITTEN, "designs"),
+            doc.Chapter("Measured", compared[:1], Where.WRITTEN, "runs"),
             doc.Chapter("Cost against throughput", drawn, Where.WRITTEN, "cost"),
             *_chapters(lines),
         ],
-        footer=". Everything here is predicted; nothing was measured.",
+        footer=_footer(runs),
         words=glossary(()),
     )
 
 
+def _footer(runs: Sequence[MeasuredDesign]) -> str:
+    if any(run.eps for run in runs):
+        return ". Measured on emulated hosts of this machine, with modelled compute."
+    return ". Everything here is predicted; nothing was measured."
+
+
+def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
+    """Prediction beside measurement, and where the order changed."""
+    if not runs:
+        return []
+    rows = [
+        [
+            str(run.number),
+            run.design.kind,
+            text.rate(run.design.eps),
+            text.between(run.design.interval) if run.design.interval else text.NONE,
+            text.rate(run.eps),
+            text.percent(run.error, signed=True),
+            {True: "yes", False: "no", None: text.NONE}[run.held],
+        ]
+        for run in runs
+    ]
+    said = order_said(runs)
+    said += [f"design {run.number} was not measured: {run.why}" for run in runs if run.why]
+    table = doc.TextTable.of(MEASURED_HEADS, rows, ("strategy",))
+    return [table, doc.Lines(stopped(said), lead="measured")]
+
+
 _TITLES = {
+    "measured": "What the measurements say of the order",
     "as good": "What cannot be told from it",
     "forbids": "What forbids more",
     "enough": "What would be enough, by the bounds",

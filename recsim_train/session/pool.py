@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -69,12 +70,19 @@ Work = Callable[[Task, Simulator, Keep | None], Finished]
 
 
 def each(
-    work: Work, tasks: Sequence[Task], jobs: int, keep: Keep | None = None, *, meter: Meter = unseen
+    work: Work,
+    tasks: Sequence[Task],
+    jobs: int,
+    keep: Keep | None = None,
+    *,
+    meter: Meter = unseen,
+    limit: float | None = None,
 ) -> Generator[Finished, None, None]:
     """What ``work`` makes of the tasks as they are finished, from at most ``jobs`` processes.
 
-    It does not depend on ``jobs``. ``meter``: is told of what comes before the first. Closing the
-    iterator ends the processes. Raises RunFailed if one of them dies.
+    It does not depend on ``jobs``. ``meter``: is told of what comes before the first. ``limit``:
+    seconds that a task may take, beyond which it fails; not kept where this is not a process's
+    first thread. Closing the iterator ends the processes. Raises RunFailed if one of them dies.
     """
     from recsim_train.sim.fluid.solver import get_ready
 
@@ -82,12 +90,12 @@ def each(
     if jobs <= 1 or len(tasks) <= 1:
         simulator = Simulator()
         for task in tasks:
-            yield work(task, simulator, keep)
+            yield _in_time(work, task, simulator, keep, limit)
         return
     # A fresh interpreter: a fork of one with threads may hang, and has all of its memory.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        min(jobs, len(tasks)), mp_context=context, initializer=_start, initargs=(work, keep)
+        min(jobs, len(tasks)), mp_context=context, initializer=_start, initargs=(work, keep, limit)
     )
     try:
         with _interrupts_blocked():  # as the new processes begin: they inherit it
@@ -121,20 +129,53 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_own: tuple[Work, Simulator, Keep | None] | None = None
+class TooLongError(RunFailed):
+    """A task took longer than it may."""
+
+
+@contextlib.contextmanager
+def _within(limit: float | None) -> Iterator[None]:
+    """Raises TooLongError inside once so many seconds have passed."""
+    if limit is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(signum: int, frame: object) -> None:
+        raise TooLongError(f"took longer than {limit:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _in_time(
+    work: Work, task: Task, simulator: Simulator, keep: Keep | None, limit: float | None
+) -> Finished:
+    try:
+        with _within(limit):
+            return work(task, simulator, keep)
+    except TooLongError as error:
+        return task.number, row_of(task.plan, task.cluster, None, FAILED, str(error))
+
+
+_own: tuple[Work, Simulator, Keep | None, float | None] | None = None
 """Of a process of the pool."""
 
 
-def _start(work: Work, keep: Keep | None) -> None:
+def _start(work: Work, keep: Keep | None, limit: float | None) -> None:
     global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
     die_with_parent(parent.pid)
-    _own = work, Simulator(), keep
+    _own = work, Simulator(), keep, limit
 
 
 def _do(task: Task) -> Finished:
     assert _own is not None
-    work, simulator, keep = _own
-    return work(task, simulator, keep)
+    work, simulator, keep, limit = _own
+    return _in_time(work, task, simulator, keep, limit)

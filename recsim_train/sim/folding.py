@@ -7,6 +7,8 @@ only max-min fair rates are the same for all. Where chance or the ids of batches
 is an approximation: those that one stands for move in step, which makes their requests burstier by
 O(1/simulated), and the run says how much half as many simulated trainers change the answer.
 
+In racks those stand for each other that are in the same one.
+
 What stragglers do to those that wait for each other is kept: see `Lateness`.
 """
 
@@ -22,6 +24,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import depends_on_data
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
+from recsim_train.sim.cluster.hosts import sites_of
 from recsim_train.sim.jitter import Draw
 from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
 
@@ -79,16 +82,20 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
     if trainers % together:
         return every
     hosts = lcm(hosts, together)
+    if cluster.topology is not None:
+        hosts = lcm(hosts, together * cluster.topology.racks)
     blocks = trainers // hosts
     varies = settings.stragglers and (cluster.jitter > 0.0 or cluster.stragglers is not None)
     own = plan.embedding is not None and plan.embedding.service.access == "own"
     equal = not (varies or own or plan.of_role("reader") or depends_on_data(plan))
-    if equal and trainers > _WORTH_IT:
-        return Folding(trainers, hosts)
-    wanted = max(1, most // hosts)
-    if blocks <= wanted:
-        return every
-    return Folding(trainers, hosts * _some(blocks, wanted), exact=False)
+    if equal and trainers > max(_WORTH_IT, hosts):
+        found = Folding(trainers, hosts)
+    else:
+        wanted = max(1, most // hosts)
+        if blocks <= wanted:
+            return every
+        found = Folding(trainers, hosts * _some(blocks, wanted), exact=False)
+    return found if _same_racks(plan, cluster, found) else every
 
 
 def of_short_runs(plan: Plan, cluster: Cluster, folding: Folding) -> Folding:
@@ -114,11 +121,20 @@ def _foldable(plan: Plan) -> bool:
     return all(host.role != "trainer" for host in asked)
 
 
+def _same_racks(plan: Plan, cluster: Cluster, folding: Folding) -> bool:
+    """Whether each trainer is in the rack of the one that stands for it."""
+    if cluster.topology is None:
+        return True
+    sites = sites_of(plan, cluster)
+    racks = [sites[trainer].host.rack for trainer in plan.of_role("trainer")]
+    return all(rack == racks[folding.stand_in(n)] for n, rack in enumerate(racks))
+
+
 def _alike(cluster: Cluster) -> bool:
-    """Whether all trainers' hosts and surroundings are the same, and stay so."""
+    """Whether all trainers' hosts and surroundings are the same but for racks, and stay so."""
     stragglers = cluster.stragglers
     differ = stragglers is not None and (stragglers.slow or stragglers.episodes)
-    others = cluster.topology or cluster.background or cluster.failures
+    others = cluster.background or cluster.failures
     return not (cluster.colocate or cluster.mixed or differ or others)
 
 

@@ -95,6 +95,53 @@ def test_equal_trainers_are_folded_exactly(
     assert folded.bottleneck is not None
 
 
+@pytest.mark.usefixtures("equal_shares")
+@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize("oversubscription", [1.0, 6.0])
+def test_in_racks_those_of_one_rack_stand_for_each_other(
+    name: str, oversubscription: float, plans: Plans, clusters: Clusters
+) -> None:
+    topology = {"racks": 2, "oversubscription": oversubscription, "latency": "20 us"}
+    cluster = clusters(jitter=0.0, nic="1 Gbit/s", topology=topology)
+    every = predicted(plans, cluster, EQUAL[name], 20, fold_above=0, tables=WHOLE)
+    folded = predicted(plans, cluster, EQUAL[name], 20, fold_above=128, tables=WHOLE)
+    facts = folded.facts.folding
+    assert facts is not None
+    assert facts.exact
+    assert facts.simulated == 2
+    for key, total in every.totals.items():
+        found = folded.totals[key]
+        assert (found.count, found.bytes) == (total.count, total.bytes), key
+    assert folded.speed is not None
+    assert every.speed is not None
+    # trainers of two racks come to a server one after the other, which only numbers round
+    assert folded.speed.examples_per_second == pytest.approx(
+        every.speed.examples_per_second, rel=1e-3
+    )
+    assert folded.bound_eps == pytest.approx(every.bound_eps, rel=1e-3)
+    links = [link for link in every.facts.bounds if link.startswith("rack")]
+    assert len(links) == 4
+    for link in links:
+        assert folded.facts.bounds[link] == pytest.approx(every.facts.bounds[link], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("topology", "simulated"),
+    [
+        ({"racks": 2, "oversubscription": 2.0}, 2),
+        ({"racks": 3, "oversubscription": 2.0}, 3),
+        ({"racks": 2, "oversubscription": 2.0, "arrange": "fill"}, 20),
+    ],
+)
+def test_who_is_in_another_rack_stands_for_nobody(
+    topology: dict[str, Any], simulated: int, plans: Plans, clusters: Clusters
+) -> None:
+    plan = plans("flat_ps", roles={"trainers": 20, "embedding_servers": 2, "dense_servers": 2})
+    cluster = clusters(jitter=0.0, topology=topology)
+    found = folding_of(plan, cluster)
+    assert found.simulated == simulated
+
+
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[] if name == "rows" else pytest.mark.thorough) for name in VARIED],

@@ -20,7 +20,7 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
 from recsim_train.results.interval import of_row
-from recsim_train.sim.cluster.shares import UNSURE
+from recsim_train.sim.cluster.shares import UNSURE, UPLINK_UNSURE
 from recsim_train.sim.run import operations_of, simulate
 from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.record import Outcome
@@ -260,6 +260,10 @@ def test_where_bytes_take_the_time_it_is_links_that_may_be_off(
         found = causes(clusters(calibration=told, network=network), slopes, 0.0, spent, threads=1)
         assert found["model"] == pytest.approx(0.5 * 0.2 * (1.0 - share))
         assert found.get("links", 0.0) == pytest.approx(UNSURE[queue] * share)
+        over = slopes | {"uplink": 0.75 * wires, "nic": 0.0}
+        found = causes(clusters(calibration=told, network=network), over, 0.0, spent, threads=1)
+        both = UPLINK_UNSURE[queue] * 0.75 * wires + UNSURE[queue] * 0.25 * wires
+        assert wires > 1.0 or found.get("links", 0.0) == pytest.approx(both)
         here = causes(clusters(calibration=told, colocate=True), slopes, 0.0, spent, threads=1)
         assert "links" not in here
     # of prices that nothing is known of no interval is made

@@ -11,12 +11,15 @@ them, measured on emulated ones by ``benchmarks/link_shares.py``, without any st
 - Messages that a shared queue does not hold find it filled by the windows of those that use the
   link already.
 - They lose packets, one more than another.
+
+An uplink that is slower than a sender has its queue in a switch, where messages of all hosts meet,
+short and long ones. There each waits for what is queued, more or less, and all lose packets.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import exp, inf
 from statistics import NormalDist
 from typing import Final, NamedTuple
@@ -32,11 +35,15 @@ AT_ONCE: Final = BURST * SEGMENT
 """Bytes of payload that a link lets pass at once after a pause."""
 SPREAD: Final = 0.2
 """Standard deviation of the logarithms of the rates of messages that a queue does not hold."""
+UPLINK_SPREAD: Final = 0.5
+"""The same of messages over such an uplink, whether its queue holds them or not."""
 LEAD: Final = 0.25
 """Logarithm by which a message's rate is lower that finds a queue in use."""
 UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.057, "fair": 0.132}
 """By queue how far this is from what clients in turn reached on emulated links, root mean square of
 the logarithm (``benchmarks/results/link_shares.json``): nothing of a strategy is in it."""
+UPLINK_UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.228, "fair": 0.193}
+"""The same of clients whose links an uplink is slower than."""
 _LEVELS = 16
 _BLOCK = 256
 
@@ -66,23 +73,26 @@ class Shares:
 
     def __init__(self, seed: int, network: Network, engine: Engine) -> None:
         self._seed, self._network, self._engine = seed, network, engine
-        # a few levels, so that messages of one weight are one kind of activity
-        normal = NormalDist(0.0, SPREAD)
-        self._levels = [exp(normal.inv_cdf((n + 0.5) / _LEVELS)) for n in range(_LEVELS)]
         self._behind = exp(-LEAD)
         self._drawn: dict[tuple[str, str], Iterator[float]] = {}
+        self._waits: dict[str, Iterator[float]] = {}
         self._until: dict[Resource, float] = {}
         """By link: until when the messages that have begun keep it busy at least."""
         self._ends: dict[Resource, deque[float]] = {}
         """By sender's link, of each message on it that time."""
+        self._queued: dict[tuple[Resource, str], float] = {}
+        """By uplink, and the receiving host where each has a queue: until when what has come there
+        keeps the link busy."""
 
     def begin(self, source: Process, target: Process, size: float, flows: float) -> Begun:
         """A message of ``size`` bytes begins. ``flows``: as many begin side by side."""
+        uplinks = [link for link, _ in between(source, target, 1.0)]
+        if any(link.capacity < source.send.capacity for link in uplinks):
+            return self._over(uplinks, source, target, size, flows)
         out, into = flows / source.standing, flows / target.standing
         away, come = source.send, target.receive
         queue = room(away.capacity, self._network.queue_length)
         held = size <= queue
-        uplinks = [link for link, _ in between(source, target, 1.0)]
         crowded = any(map(self._engine.fluid.in_use, uplinks))
         # an uplink has one queue for each host behind it, whoever sends there
         apart = self._network.queue == "fair" and not uplinks
@@ -103,7 +113,37 @@ class Shares:
             return Begun(1.0, ahead, others * AT_ONCE / away.capacity)
         behind = AT_ONCE / away.capacity if left < 0.0 else 0.0
         weight = self._behind if left < 0.0 or arrived < 0.0 or crowded else 1.0
-        return Begun(weight * self._draw(source.name, target.name), ahead, behind)
+        return Begun(weight * self._draw(source.name, target.name, SPREAD), ahead, behind)
+
+    def _over(
+        self,
+        uplinks: Sequence[Resource],
+        source: Process,
+        target: Process,
+        size: float,
+        flows: float,
+    ) -> Begun:
+        """A message begins whose sender is faster than an uplink."""
+        left = min(map(self._paused, uplinks))
+        slowest = min(uplinks, key=lambda link: link.capacity)
+        ahead = min(size, _passing(slowest, left) / flows) if left > 0.0 else 0.0
+        more = flows * (size - ahead)
+        whose = target.host.name if self._network.queue == "fair" else ""
+        queued = max(self._queue(link, whose, more) for link in uplinks)
+        for link in uplinks:
+            self._use(link, more / link.capacity)
+        ends = f"{source.name}>{target.name}"
+        weight = self._behind if left < 0.0 else 1.0
+        weight *= self._draw(source.name, target.name, UPLINK_SPREAD)
+        return Begun(weight, ahead, queued * self._draw_wait(ends))
+
+    def _queue(self, link: Resource, whose: str, size: float) -> float:
+        """Seconds of what waits before an uplink, in one of its queues, to which ``size`` bytes
+        come."""
+        now, longest = self._engine.now, room(link.capacity, self._network.queue_length)
+        queued = max(0.0, self._queued.get((link, whose), 0.0) - now)
+        self._queued[link, whose] = now + queued + size / link.capacity
+        return min(queued, longest / link.capacity)
 
     def _paused(self, link: Resource) -> float:
         """For how many seconds nothing has used a link; below 0: something does."""
@@ -126,15 +166,30 @@ class Shares:
             ends.popleft()
         return ends
 
-    def _draw(self, source: str, target: str) -> float:
+    def _draw(self, source: str, target: str, spread: float) -> float:
         """Of a connection: depends on the seed and its ends only."""
         drawn = self._drawn.get((source, target))
         if drawn is None:
-            drawn = self._drawn[source, target] = self._draws(f"{source}>{target}")
+            drawn = self._drawn[source, target] = self._draws(f"{source}>{target}", spread)
         return next(drawn)
 
-    def _draws(self, ends: str) -> Iterator[float]:
+    def _draws(self, ends: str, spread: float) -> Iterator[float]:
+        # a few levels, so that messages of one weight are one kind of activity
+        normal = NormalDist(0.0, spread)
+        levels = [exp(normal.inv_cdf((n + 0.5) / _LEVELS)) for n in range(_LEVELS)]
         generator = stream(self._seed, ends, "share")
         while True:
             for level in generator.integers(_LEVELS, size=_BLOCK).tolist():
-                yield self._levels[level]
+                yield levels[level]
+
+    def _draw_wait(self, ends: str) -> float:
+        """For how much of what is queued a message waits: 1 on the mean."""
+        drawn = self._waits.get(ends)
+        if drawn is None:
+            drawn = self._waits[ends] = self._draws_of_waits(ends)
+        return next(drawn)
+
+    def _draws_of_waits(self, ends: str) -> Iterator[float]:
+        generator = stream(self._seed, ends, "wait")
+        while True:
+            yield from (2.0 * generator.random(_BLOCK)).tolist()

@@ -234,7 +234,7 @@ class Machines:
                 *zip(self.ends(source, target), (out, into), strict=False),
                 (source.cores, self._wire * out),
                 (target.cores, self._wire * into),
-                *between(source, target, 1.0),
+                *between(source, target, flows),
             ]
             cap = self._cap_of(source, target)
             kind = self._flows[key] = self._wired(uses, self._wire, cap, begun.weight)

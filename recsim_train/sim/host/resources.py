@@ -41,7 +41,7 @@ class HostResources:
             for instance, site in self.sites.items()
             if instance.role != "trainer" or instance.index < folding.simulated
         }
-        self.racks = self._racks(list(dict.fromkeys(site.host for site in sites.values())))
+        self.racks = self._racks(list(dict.fromkeys(site.host for site in self.sites.values())))
         self.hosts: dict[JobHost, SimulatedHost] = {}
         self.processes: dict[Instance, Process] = {}
         readers = len(plan.of_role("reader"))

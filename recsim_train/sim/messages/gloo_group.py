@@ -98,6 +98,7 @@ class GlooGroup:
         down = list(pairwise(reversed(members)))
         path = [*down, (members[0], members[-1]), *down[:-1]]
         crossed = sum(source.rack is not target.rack for source, target in path)
+        crossed *= steps / len(path)  # those that others stand for are in the ring, too
         latency = steps * self._price("collective_step") + (steps + 1) * self._latency
         latency += (crossed + bool(crossed)) * self._machines.farther(members)
         each, price = steps / self._size * size, self._price("reduced_byte")
@@ -195,10 +196,28 @@ class GlooGroup:
             for place, member in enumerate(self._members):
                 uses += _ends(member, 1.0, 1.0, self._beside[place], self._beside[place - 1])
                 uses.append((member.cores, 2.0 * price))
-            for member, following in self._neighbours():
-                uses += between(member, following, 1.0)
-            known = self._rings[price] = self._machines.together(uses, price, near=self._near)
+            crossing = [(*pair, 1.0) for pair in self._neighbours()]
+            known = self._rings[price] = self._beyond_racks(uses, crossing, price)
         return known
+
+    def _beyond_racks(
+        self,
+        uses: list[tuple[Resource, float]],
+        crossing: Sequence[tuple[Process, Process, float]],
+        price: float,
+    ) -> tuple[Kind, float]:
+        """Bytes of all members, of which so many go from one member to another: (their kind, bytes
+        per second where nothing else runs). A group that stands for others has their bytes on
+        uplinks, too, but is alone without them."""
+
+        def made(copies: float) -> tuple[Kind, float]:
+            racks = [use for a, b, n in crossing for use in between(a, b, n * inside * copies)]
+            return self._machines.together([*uses, *racks], price, near=self._near)
+
+        inside = self._size / len(self._members)  # members that each of them stands for
+        groups = self._members[0].standing / inside
+        kind, rate = made(groups)
+        return kind, rate if groups == 1.0 or not self._machines.there.racks else made(1.0)[1]
 
     def _neighbours(self) -> Iterator[tuple[Process, Process]]:
         """Each member, and the one that it sends to in a ring."""
@@ -221,11 +240,14 @@ class GlooGroup:
             if price > 0.0 and moves > 0.0:
                 machines.book_wire(member, COLLECTIVES, moves * member.standing, price)
                 uses.append((member.cores, moves / most * price))
+        crossing: list[tuple[Process, Process, float]] = []
         if machines.there.racks:
+            members = self._members
             for me, sizes in sorted(sent.items()):
-                for other, size in enumerate(sizes):
-                    uses += between(self._members[me], self._members[other], size / most)
-        kind, rate = machines.together(uses, price, near=self._near)
+                for place, size in enumerate(sizes):
+                    other = members[place % len(members)]  # who stands for it
+                    crossing.append((members[me], other, size / most))
+        kind, rate = self._beyond_racks(uses, crossing, price)
         return Started(self._engine.activity(kind, most), most / rate)
 
 

@@ -28,7 +28,9 @@ _TRAINERS = 4
 _THREADS = 2
 """So many of a trainer stand for all of its threads, where they may."""
 _WARMUP, _STEPS = 2, 4
-"""Iterations of each loop, at least."""
+"""Iterations of each loop."""
+_ENOUGH = 480
+"""Of all loops together: where there are many, each goes through fewer, one at least."""
 _SOLVED = 1.5
 """What an iteration takes with the solver, of what it takes without: 0.6 to 3 times in most
 settings, more where hundreds of loops share a resource."""
@@ -66,8 +68,11 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
     looked_at, times = _few_loops(plan)
     spec = looked_at.experiment
+    folding = folding_of(looked_at, cluster, most=_TRAINERS)
+    steps = min(_STEPS, max(1, _ENOUGH // _loops(looked_at, folding)))
     rules = spec.training  # with all their steps, so that readers go on
-    short = {"warmup_steps": min(_WARMUP, rules.warmup_steps), "steps": max(_STEPS, rules.steps)}
+    warmup = min(_WARMUP, steps, rules.warmup_steps)
+    short = {"warmup_steps": warmup, "steps": max(steps, rules.steps)}
     update = {
         "training": rules.model_copy(update=short),
         "data": spec.data.model_copy(update={"queue_batches": 1}),  # as much ahead throughout
@@ -75,7 +80,6 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
         "simulation": spec.simulation.model_copy(update={"stragglers": False}),
     }
     few = replace(looked_at, experiment=spec.model_copy(update=update))
-    folding = folding_of(few, cluster, most=_TRAINERS)
     if folding.simulated == folding.trainers:
         check_cache(plan)
     quiet = cluster.model_copy(update={"failures": None})
@@ -85,7 +89,7 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     def ended(done: float, total: float, stage: str = "", so_far: str = "") -> None:
         ends.append(time.perf_counter())
 
-    outcome = looked.run(ended, _STEPS, shared=False)
+    outcome = looked.run(ended, steps, shared=False)
     looked.add_bounds(outcome)
     bounds = dict(outcome.facts.bounds)
     if "loops" in bounds:

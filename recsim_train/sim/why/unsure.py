@@ -13,7 +13,7 @@ from math import fsum, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Calibration, Cluster
-from recsim_train.sim.cluster.shares import UNSURE
+from recsim_train.sim.cluster.shares import UNSURE, UPLINK_UNSURE
 from recsim_train.sim.why.caveats import rested
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
 from recsim_train.workload.operations import MEETINGS, MESSAGES, OPS
@@ -119,7 +119,9 @@ def causes(
     if known.own_error is not None:
         found["model"] = known.own_error * spent.share_around * (1.0 - wires)
     if found and wires > 0.0 and not cluster.colocate:
-        found["links"] = UNSURE[cluster.network.queue] * wires
+        uplinks = min(wires, max(0.0, slopes.get("uplink", 0.0)))
+        queue = cluster.network.queue
+        found["links"] = UNSURE[queue] * (wires - uplinks) + UPLINK_UNSURE[queue] * uplinks
     return found
 
 

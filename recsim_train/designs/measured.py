@@ -1,0 +1,104 @@
+"""The first designs of an answer, run on emulated hosts: prediction beside measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.designs.searching import Design
+from recsim_train.report import text
+from recsim_train.session import prepare
+from recsim_train.session.caller import Caller
+from recsim_train.session.job import Job
+from recsim_train.session.making import Keep, Maker
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDesign:
+    """A design, and how fast it was."""
+
+    number: int
+    """Its place in the answer, from 1."""
+    design: Design
+    eps: float | None
+    """Examples per second; None: it could not be run."""
+    why: str = ""
+    """Why it could not."""
+
+    @property
+    def error(self) -> float | None:
+        """Of the prediction, relative to the measurement; positive: predicted too fast."""
+        predicted = self.design.eps
+        return None if self.eps is None or predicted is None else predicted / self.eps - 1.0
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the prediction's interval holds the measurement; None: there is none."""
+        ends = self.design.interval
+        return None if ends is None or self.eps is None else ends[0] <= self.eps <= ends[1]
+
+
+def measure(designs: Sequence[Design], out: Path, caller: Caller) -> list[MeasuredDesign]:
+    """Run designs, one after the other, each role on an emulated host, with modelled compute. One
+    that cannot be run says why, and the others go on. ``out``: where their runs are kept."""
+    from recsim_train.executor.process import forkserver
+
+    forkserver.ready()
+    keep = Keep(out, emulate=True, command=caller.command)
+    found = []
+    for number, design in enumerate(designs, start=1):
+        caller.say(f"measuring design {number} of {len(designs)}: {design.kind}")
+        try:
+            eps = _eps(real(design), keep, caller)
+            why = "" if eps else "it was stopped before it had a figure"
+        except (UserError, RunFailed) as error:
+            eps, why = None, str(error).splitlines()[0]
+        found.append(MeasuredDesign(number, design, eps, why))
+    return found
+
+
+def real(design: Design) -> Job:
+    """The design as a measurement on emulated hosts, whose compute takes what is predicted."""
+    job = design.candidate.job
+    spec = job.plan.experiment
+    execution = spec.execution.model_copy(update={"compute": "modelled"})
+    changed = spec.model_copy(update={"execution": execution})
+    plan = replace(job.plan, experiment=changed)
+    return Job("real", replace(job.loaded, experiment=changed), plan, job.cluster, job.settings)
+
+
+def _eps(job: Job, keep: Keep, caller: Caller) -> float | None:
+    prepare.check_emulated([job], emulate=True)
+    prepare.check_this_machine([job.plan])
+    prepare.ensure_all_data([job], caller)
+    record = Maker(keep, caller).record(job)
+    return None if record is None else record.summary.examples_per_second
+
+
+def order_said(found: Sequence[MeasuredDesign]) -> list[str]:
+    """Where the measurements put designs into another order; sentences without a full stop."""
+    there = [(one, one.design.eps or 0.0, one.eps) for one in found if one.eps]
+    if len(there) < 2:
+        return []
+    pairs = list(combinations(there, 2))
+    said = []
+    for (one, predicted, measured), (other, that, theirs) in pairs:
+        if (predicted - that) * (measured - theirs) < 0.0:
+            first, second = (one, other) if predicted > that else (other, one)
+            said.append(
+                f"design {first.number} was predicted faster than design {second.number} "
+                f"({text.rate(first.design.eps)}, {text.rate(second.design.eps)}) and measured "
+                f"slower ({text.rate(first.eps)}, {text.rate(second.eps)})"
+            )
+    return said or [f"measured in the order that was predicted ({len(pairs)} pairs)"]
+
+
+def document(found: Sequence[MeasuredDesign]) -> list[dict[str, object]]:
+    """As JSON."""
+    return [
+        {"design": one.number, "examples_per_second": one.eps, "error": one.error, "why": one.why}
+        for one in found
+    ]

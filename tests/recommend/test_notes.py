@@ -1,0 +1,119 @@
+"""A search that was interrupted goes on; one that takes too long does not end the rest."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recsim_train import calls
+from recsim_train.designs import searching
+from recsim_train.designs.answer import answer_document, answer_of, evaluated
+from recsim_train.designs.notes import Notes
+from recsim_train.designs.searching import Searcher
+from recsim_train.designs.wanted import Demand
+from recsim_train.session import pool
+from recsim_train.session.caller import NOBODY
+from tests.recommend.conftest import Spaces, Studies
+
+FEW = {"hosts": [2, 3], "embedding_hosts": [1], "dense_hosts": [1], "servers_per_host": [1]}
+
+
+def without_time(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**document, "evaluated": {**document["evaluated"], "seconds": None}}
+
+
+def test_what_was_found_is_not_done_again(
+    spaces: Spaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space, file = spaces("strategy=[flat_ps, allreduce]", **FEW), tmp_path / "rows.jsonl"
+    whole = answer_of(Searcher(space, Demand(), 1, NOBODY).run())
+    asked: list[int] = []
+    each = pool.each
+
+    def counted(work: Any, tasks: Any, *rest: Any, **more: Any) -> Any:
+        for finished in each(work, tasks, *rest, **more):
+            asked.append(finished[0])
+            if len(asked) == 7:
+                raise KeyboardInterrupt
+            yield finished
+
+    monkeypatch.setattr(searching, "each", counted)
+    with suppress(KeyboardInterrupt):
+        Searcher(space, Demand(), 1, NOBODY, Notes(file, resume=False)).run()
+    done = len(file.read_text().splitlines()) - 1
+    assert done == 6
+    with file.open("a") as kept:
+        kept.write('{"design": "cut o')  # whoever wrote it was killed
+    before, notes = len(asked), Notes(file, resume=True)
+    assert len(notes) == 6
+    answer = answer_of(Searcher(space, Demand(), 1, NOBODY, notes).run())
+    assert without_time(answer_document(answer)) == without_time(answer_document(whole))
+    every = len(asked) - before
+    asked.clear()
+    answer_of(Searcher(space, Demand(), 1, NOBODY).run())
+    assert every == len(asked) - 6
+
+
+def test_notes_of_another_version_are_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    notes = Notes(file, resume=False)
+    notes.add("a", None, {"bounds": {"loops": 0.1 + 0.2}})
+    assert Notes(file, resume=True).known("a", None) == {"bounds": {"loops": 0.1 + 0.2}}
+    assert Notes(file, resume=True).known("a", 0) is None
+    lines = file.read_text().splitlines()
+    head = json.loads(lines[0])
+    head["versions"]["recsim-train"] = "0.0"
+    file.write_text("\n".join([json.dumps(head, sort_keys=True), *lines[1:]]))
+    assert len(Notes(file, resume=True)) == 0
+    notes.close()
+    assert not file.exists()
+
+
+def test_the_command_goes_on_and_leaves_no_notes(studies: Studies, tmp_path: Path) -> None:
+    study = studies("strategy=allreduce", strategies="false", **FEW)
+    made = calls.recommend(study, out=tmp_path)
+    assert made.out is not None
+    file = tmp_path / f"{made.out.name}.jsonl"
+    assert not file.exists()
+    again = calls.recommend(study, out=tmp_path, resume=True)
+    assert without_time(again.document) == without_time(made.document)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_that_takes_too_long_does_not_end_the_rest(
+    spaces: Spaces, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = spaces("strategy=[flat_ps, allreduce]", **FEW)
+    monkeypatch.setattr(searching, "_LIMITS", {None: 20.0, 0: 60.0, 1: 60.0, 2: 1e-3})
+    found = Searcher(space, Demand(), processes, NOBODY).run()
+    assert found.in_full == 0
+    assert found.simulated  # what short simulations say of them stands
+    assert found.failures == {"took longer than 0.001 s": found.failed}
+    assert 0 < found.failed < len(space.candidates)
+    monkeypatch.setattr(searching, "_LIMITS", {None: 20.0, 0: 1e-3, 1: 1e-3, 2: 1e-3})
+    found = Searcher(space, Demand(), processes, NOBODY).run()
+    assert found.failures == {"took longer than 0.001 s": found.failed}
+    assert found.failed == len(space.candidates)
+    assert "took longer than 0.001 s" in evaluated(found)
+
+
+def test_a_limit_is_of_each_task_by_itself(spaces: Spaces) -> None:
+    candidate = spaces("strategy=allreduce", strategies="false", **FEW).candidates[0]
+    tasks = [pool.Task(n, candidate.job.plan, candidate.job.profile) for n in range(3)]
+
+    def slow(task: pool.Task, *_: object) -> pool.Finished:
+        end = time.monotonic() + (5.0 if task.number == 1 else 0.15)
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        return task.number, {"message": "done"}
+
+    began = time.monotonic()
+    found = {n: row["message"] for n, row in pool.each(slow, tasks, 1, limit=0.5)}
+    assert found == {0: "done", 1: "took longer than 0.5 s", 2: "done"}
+    assert time.monotonic() - began < 3.0
