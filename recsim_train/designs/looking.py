@@ -10,34 +10,45 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.designs.space import Candidate
+from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.results.row import DOES_NOT_FIT, FAILED
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, row_of
+from recsim_train.results.summary import summarise
 from recsim_train.session.making import Keep, Simulator
 from recsim_train.session.pool import Finished, Task, simulate_point
-from recsim_train.session.study import SWEPT
+from recsim_train.session.study import SWEPT, WHAT_IF_STEPS
+from recsim_train.sim.folding import folding_of
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How long designs are simulated."""
 
-    iterations: int
-    """Of all loops together, about."""
+    requests: int
+    """To servers, of all loops together, about."""
     least: int
     """Steps of each loop, at least."""
     most: int
     precision: float
-    trainers: int
-    """Of more than these, so many are simulated, where they may stand for the others."""
+    loops: int
+    """Of trainers with more than these so many are simulated, where they may stand for others."""
     racks: bool
-    """Whether hosts stand in their racks: where they do no trainer stands for another."""
+    """Whether hosts stand in their racks."""
 
 
-ROUNDS = (Effort(400, 4, 16, 0.1, 4, racks=False), Effort(1500, 6, 60, 0.02, 32, racks=True))
+ROUNDS = (
+    Effort(4000, 2, 16, 0.1, 32, racks=False),
+    Effort(16_000, 4, 60, 0.02, 128, racks=True),
+)
 """At first, and of those that are left then; the last ones are simulated as the experiment says."""
+LOOPS, ITERATIONS = 64, 1000
+"""At last as many loops stand for all, where they may, and they do so many iterations at least."""
+_FEWEST = 2
+"""Trainers that stand for all."""
 _WARMUP = 2
-_ASKED = 2
-"""Trainers of which it is asked how far calibration's errors carry, where hosts are in racks."""
+_ASKED, _THREADS = 2, 8
+"""Trainers, and threads of each at most, of which it is asked how far calibration's errors carry,
+where hosts are in racks or have more threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +85,30 @@ def look_of(row: Mapping[str, Any]) -> Look:
     return Look(row["bounds"] or {}, row["message"])
 
 
+def briefly(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
+    """About how fast a design is."""
+    plan, cluster = task.plan, task.cluster
+    try:
+        outcome = simulator.briefly(plan, cluster)
+    except (UserError, RunFailed) as error:
+        return task.number, row_of(plan, cluster, None, FAILED, str(error))
+    summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
+    return task.number, row_of(plan, cluster, summary, COMPLETE)
+
+
 def whole(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
-    """A design as any prediction, with its interval. In racks, where all trainers have to be
-    simulated, calibration's errors are asked of a few trainers out of them."""
+    """A design as any prediction, with its interval. In racks and of many threads calibration's
+    errors are asked of a few trainers without racks, of few threads."""
     number, row = simulate_point(task, simulator, keep)
-    if task.cluster.topology is None or not row["examples_per_second"]:
+    if task.plan.experiment.simulation.what_if_steps or not row["examples_per_second"]:
         return number, row
-    few = {**SWEPT, "fold_above": _ASKED, "what_if_trainers": _ASKED, **_brief(ROUNDS[0])}
-    asked = asking(task.plan, few)
+    few = {
+        **_brief(ROUNDS[0]),
+        "fold_above": _ASKED,
+        "what_if_trainers": _ASKED,
+        "what_if_steps": WHAT_IF_STEPS,
+    }
+    asked = asking(_of_few_threads(task.plan), few)
     _, other = simulate_point(Task(number, asked, rackless(task.cluster)), simulator, None)
     if eps := other["examples_per_second"]:
         for end in ("calibration_low", "calibration_high"):
@@ -89,6 +116,14 @@ def whole(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
                 row[end] = row["examples_per_second"] * other[end] / eps
         row["calibration_errors"] = other["calibration_errors"]
     return number, row
+
+
+def _of_few_threads(plan: Plan) -> Plan:
+    spec = plan.experiment
+    rules = spec.training
+    few = {"threads": min(_THREADS, rules.threads), "warmup_steps": min(1, rules.warmup_steps)}
+    changed = spec.model_copy(update={"training": rules.model_copy(update=few)})
+    return build_plan(changed, plan.strategy)
 
 
 def rackless(cluster: Cluster) -> Cluster:
@@ -108,23 +143,44 @@ def _brief(rules: Effort) -> dict[str, Any]:
     return {
         "precision": rules.precision,
         "minimum_steps": rules.least,
-        "minimum_iterations": rules.iterations,
+        "minimum_iterations": rules.requests,
     }
+
+
+def _trainers(plan: Plan, loops: int) -> int:
+    """So many have as many loops."""
+    each = len(plan.training) // plan.experiment.roles.trainers
+    return max(_FEWEST, ceil(loops / each))
+
+
+def _requests(plan: Plan) -> int:
+    """To servers, or to each other, in one step of all loops."""
+    services = (plan.embedding, plan.dense)
+    shards = sum(len(service.shards) for service in services if service is not None)
+    return len(plan.training) * max(1, shards)
+
+
+def work(candidate: Candidate) -> int:
+    """Requests in a design's first simulation: what it costs, about."""
+    task = task_of(0, candidate, 0)
+    folding, rules = folding_of(task.plan, task.cluster), task.plan.experiment.training
+    share = folding.simulated / folding.trainers
+    return ceil(_requests(task.plan) * share * (rules.steps + rules.warmup_steps))
 
 
 def shortened(plan: Plan, rules: Effort) -> Plan:
     """A plan for a round of simulations."""
     spec = plan.experiment
-    trainers = min(spec.roles.trainers, rules.trainers)
-    loops = len(plan.training) * trainers / spec.roles.trainers
-    steps = max(rules.least, min(rules.most, ceil(rules.iterations / loops)))
+    most = _trainers(plan, rules.loops)
+    requests = _requests(plan) * min(1.0, most / spec.roles.trainers)
+    steps = max(rules.least, min(rules.most, ceil(rules.requests / requests)))
     training = spec.training.model_copy(
         update={
             "steps": min(steps, spec.training.steps),
-            "warmup_steps": min(_WARMUP, spec.training.warmup_steps),
+            "warmup_steps": min(_WARMUP, steps - 1, spec.training.warmup_steps),
         }
     )
-    brief = {**_brief(rules), "fold_above": rules.trainers, "what_if_steps": 0}
+    brief = {**_brief(rules), "fold_above": most, "what_if_steps": 0}
     update = {
         "simulation": spec.simulation.model_copy(update=brief),
         "training": training,
@@ -141,6 +197,11 @@ def task_of(number: int, candidate: Candidate, stage: int | None) -> Task:
     if stage < len(ROUNDS):
         rules = ROUNDS[stage]
         return Task(number, shortened(plan, rules), cluster if rules.racks else rackless(cluster))
-    if cluster.topology is None:
-        return Task(number, asking(plan, {}), cluster)
-    return Task(number, asking(plan, {"what_if_steps": 0}), cluster)
+    usual = plan.experiment.simulation
+    few = {
+        "fold_above": min(usual.fold_above, _trainers(plan, LOOPS)),
+        "minimum_iterations": min(usual.minimum_iterations, ITERATIONS),
+    }
+    if cluster.topology is not None or plan.experiment.training.threads > _THREADS:
+        few["what_if_steps"] = 0
+    return Task(number, asking(plan, few), cluster)

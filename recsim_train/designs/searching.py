@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -26,18 +27,23 @@ from recsim_train.results.folder import clean
 from recsim_train.results.interval import Interval, of_row
 from recsim_train.results.row import DOES_NOT_FIT
 from recsim_train.session.caller import Caller
-from recsim_train.session.pool import Work, each, simulate_point
+from recsim_train.session.pool import Work, each
 
+_LIGHT, _HEAVY = 12_000, 4
+"""Requests up to which a design's first simulation is taken lightly; how many others are simulated
+at a time, at most, where the best that may be expected of them is better than what is known."""
 _FIRST = 16
 """Designs that are simulated before anything is known of what strategies reach of their bounds."""
-_KEPT = (48, 10, 5)
+_KEPT = (48, 10, 4)
 """Designs in each round, at most."""
 _REFINED, _ABOUT = 4, 2
 """Times that designs beside the best are tried, at most, and beside how many of them."""
 _MORE = 2
 """Times that the last round goes on with the next ones, where none of it meets the target."""
 STAGES = len(_KEPT)
-_LIMITS = {None: 20.0, 0: 60.0, 1: 120.0, 2: 300.0}
+_SOUNDED = 2
+"""Designs of each strategy that are looked at first."""
+_LIMITS = {None: 10.0, 0: 60.0, 1: 120.0, 2: 300.0}
 """Seconds that a look (None), or a simulation by its round, may take: one that takes longer has
 failed, and the rest goes on."""
 
@@ -53,6 +59,8 @@ class Design:
     """Its figures by the longest simulation; None: it was not simulated."""
     rounds: int = 0
     """Simulations of it; `STAGES`: it was simulated as any prediction is."""
+    slow: bool = False
+    """Whether the look at it took too long."""
     ended: bool = False
     """Whether one of them failed, after which there are no more."""
 
@@ -170,12 +178,13 @@ class Searcher:
     def _all(self) -> None:
         found, wanted = self.found, self.found.wanted
         self._left = left = self._open(self.found.designs)
-        first = _spread(left, _FIRST)
+        first = _spread(self._light(left), _FIRST)
         self._simulate(first, 0)
         reached = _reached(left)
-        rest = [d for d in left if d.rounds == 0 and not d.ended]
+        rest = [d for d in self._light(left) if d.rounds == 0 and not d.ended]
         rest.sort(key=lambda d: wanted.order(d.candidate, d.bound * reached(d.kind)))
         self._simulate(rest[: _KEPT[0] - len(first)], 0)
+        self._simulate(self._promising(left), 0)
         for _ in range(_REFINED):
             if not self._refine():
                 break
@@ -216,10 +225,34 @@ class Searcher:
             return False
         found.designs += new
         left = self._open(new)
-        self._simulate(left, 0)
+        self._simulate(self._light(left), 0)
+        self._simulate(self._promising(left), 0)
         self._left += left
         places = [self._place(d) for d in left if d.eps]
         return bool(places) and min(places) < self._place(best[0])
+
+    def _light(self, designs: Sequence[Design]) -> list[Design]:
+        """Those that are simulated quickly; of a strategy without one, the quickest."""
+        works = {d.number: looking.work(d.candidate) for d in designs}
+        least: dict[str, int] = {}
+        for design in designs:
+            known = least.get(design.kind, works[design.number])
+            least[design.kind] = min(known, works[design.number])
+        return [d for d in designs if works[d.number] <= max(_LIGHT, least[d.kind])]
+
+    def _promising(self, designs: Sequence[Design]) -> list[Design]:
+        """Of those that take long, the ones that would be the best if they reached of their bounds
+        what the best of their strategy does."""
+        wanted, light = self.found.wanted, {d.number for d in self._light(designs)}
+        best = min((self._place(d) for d in self._left if d.eps), default=(inf,))
+        most = _reached(self._left, max)
+        places = {
+            d.number: wanted.order(d.candidate, d.bound * most(d.kind))
+            for d in designs
+            if d.number not in light and d.rounds == 0 and not d.ended
+        }
+        hopeful = [d for d in designs if places.get(d.number, (inf,)) < best]
+        return sorted(hopeful, key=lambda d: places[d.number])[:_HEAVY]
 
     def _best(self, designs: Sequence[Design], least: int, count: int) -> list[Design]:
         """Of those simulated at least so often, but not wholly, the best."""
@@ -240,6 +273,25 @@ class Searcher:
         return median(shares) if shares else 0.0
 
     def _look(self, designs: Sequence[Design]) -> None:
+        """At all of them; but where the quickest of a strategy take too long, at none but those."""
+        kinds: dict[str, list[Design]] = {}
+        for design in designs:
+            kinds.setdefault(design.kind, []).append(design)
+        first = [
+            design
+            for own in kinds.values()
+            for design in sorted(own, key=lambda d: looking.work(d.candidate))[:_SOUNDED]
+        ]
+        self._look_at(first)
+        slow = {d.kind for d in first if d.slow} - {d.kind for d in first if not d.slow}
+        rest = [d for d in designs if d.look is None]
+        self._look_at([d for d in rest if d.kind not in slow])
+        for design in rest:
+            if design.kind in slow:
+                why = f"{design.kind}: bounds of its quickest designs took too long"
+                self._failed({"message": why})
+
+    def _look_at(self, designs: Sequence[Design]) -> None:
         found = self.found
         title = f"bounds of {len(designs):,} designs"
         for design, row in self._each(designs, None, title):
@@ -249,6 +301,7 @@ class Searcher:
                 why = str(row["message"]).splitlines()[0]
                 found.problems[why] = found.problems.get(why, 0) + 1
             elif row["status"] is not None:
+                design.slow = bool(row.get("too_long"))
                 self._failed(row)
 
     def _simulate(self, designs: Sequence[Design], stage: int) -> None:
@@ -270,7 +323,7 @@ class Searcher:
     ) -> Iterator[tuple[Design, Mapping[str, Any]]]:
         if not designs:
             return
-        work: Work = simulate_point
+        work: Work = looking.briefly
         if stage is None:
             work = looking.look
         elif stage == STAGES - 1:
@@ -315,11 +368,14 @@ def _spread(designs: Sequence[Design], count: int) -> list[Design]:
     return [design for design, _ in zip(turns, range(max(count, len(queues))), strict=False)]
 
 
-def _reached(designs: Sequence[Design]) -> Callable[[str], float]:
-    """By strategy the share of its bound that a design is thought to reach."""
+def _reached(
+    designs: Sequence[Design], of: Callable[[Iterable[float]], float] = median
+) -> Callable[[str], float]:
+    """By strategy the share of its bound that a design is thought to reach. ``of``: those that are
+    known."""
     shares: dict[str, list[float]] = {}
     for design in designs:
         if design.eps and design.bound:
             shares.setdefault(design.kind, []).append(design.eps / design.bound)
-    usual = median(s for own in shares.values() for s in own) if shares else 1.0
-    return lambda kind: median(shares.get(kind, [usual]))
+    usual = of(s for own in shares.values() for s in own) if shares else 1.0
+    return lambda kind: of(shares.get(kind, [usual]))

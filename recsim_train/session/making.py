@@ -100,8 +100,27 @@ class Simulator:
         first: Callable[[Outcome], object] | None = None,
     ) -> Outcome:
         """Predict one run; see `recsim_train.sim.run`."""
-        from recsim_train.sim.folding import folding_of
         from recsim_train.sim.run import simulate
+
+        counts = self._counted(plan, cluster)
+        return simulate(plan, cluster, progress=progress, counts=counts, first=first)
+
+    def briefly(self, plan: Plan, cluster: Cluster) -> Outcome:
+        """The same without what the prediction says of itself: only how fast it is, and what is
+        busy. Raises as `simulate`."""
+        from recsim_train.sim.folding import folding_of
+        from recsim_train.sim.simulated_run import SimulatedRun
+        from recsim_train.trace.garbage import collection_paused
+
+        folding, counts = folding_of(plan, cluster), self._counted(plan, cluster)
+        simulated = SimulatedRun(plan, cluster, folding, counts)
+        with collection_paused():
+            outcome = simulated.run(None)
+            simulated.add_bounds(outcome)
+        return outcome
+
+    def _counted(self, plan: Plan, cluster: Cluster) -> IdCounts:
+        from recsim_train.sim.folding import folding_of
 
         loops = folding_of(plan, cluster).loops(plan)
         key = loops, counts_key(plan)
@@ -109,7 +128,7 @@ class Simulator:
         self._counts[key] = counts = counts_for(plan, loops) if counts is None else counts
         if len(self._counts) > _REMEMBERED:
             self._counts.popitem(last=False)
-        return simulate(plan, cluster, progress=progress, counts=counts, first=first)
+        return counts
 
 
 def caveats_here(record: RunRecord) -> list[str]:

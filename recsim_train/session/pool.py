@@ -129,8 +129,8 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class TooLongError(RunFailed):
-    """A task took longer than it may."""
+class TooLongError(BaseException):
+    """A task took longer than it may: nothing on the way takes that for a failure of its own."""
 
 
 @contextlib.contextmanager
@@ -159,7 +159,8 @@ def _in_time(
         with _within(limit):
             return work(task, simulator, keep)
     except TooLongError as error:
-        return task.number, row_of(task.plan, task.cluster, None, FAILED, str(error))
+        row = row_of(task.plan, task.cluster, None, FAILED, str(error))
+        return task.number, {**row, "too_long": True}
 
 
 _own: tuple[Work, Simulator, Keep | None, float | None] | None = None

@@ -139,7 +139,9 @@ class SimulatedRun:
         """
         (start, _), (end, _) = self._while_all_go_on(steps)
         batch = self.plan.experiment.training.batch_size
-        done = self.runtime.records.iterations
+        runtime, folding = self.runtime, self.folding
+        copies = {loop.name: folding.standing(loop.loop.trainer) for loop in runtime.training}
+        done = [i for i in runtime.records.iterations for _ in range(copies[i.loop])]
         return throughput_within(done, start, end, steps=steps, batch_size=batch)
 
     def _while_all_go_on(self, steps: int) -> tuple[Snapshot, Snapshot]:

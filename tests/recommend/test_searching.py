@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from math import inf
 
 import pytest
 
+from recsim_train.designs import looking
 from recsim_train.designs.answer import NoDesignError, Recommended, answer_of, barriers
 from recsim_train.designs.searching import Design, Found, Searcher
 from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
 from recsim_train.session.caller import NOBODY
+from recsim_train.session.pool import Finished, Task
 from recsim_train.sim.run import simulate
 from tests.recommend.conftest import CORES, RENT, Spaces
 
@@ -58,6 +61,40 @@ def test_the_fastest_of_all_is_found_or_cannot_be_told_from_it(
     assert answer.chosen.eps == pytest.approx(every[answer.chosen.number], rel=1e-9)
     assert len(group) <= 6
     assert answer.met is None
+
+
+def test_designs_that_take_long_are_simulated_where_they_may_be_the_best(
+    spaces: Spaces, known: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recsim_train.designs.searching._LIGHT", 0)
+    space = spaces("strategy=[flat_ps, allreduce, shadowsync]", hosts=[2, 3, 4, 5], **FEW)
+    every = everything(space, known)
+    best = max(every, key=every.__getitem__)
+    answer = searched(space, Demand())
+    assert best in [design.number for design in (answer.chosen, *answer.tied)]
+    assert answer.found.tried < len(space.candidates) / 2
+
+
+def test_a_strategy_whose_quickest_bounds_take_too_long_is_left_out(
+    spaces: Spaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(task: Task, *rest: object) -> Finished:
+        if task.plan.strategy.kind == "allreduce":
+            time.sleep(5.0)
+        return quick(task, *rest)  # type: ignore[arg-type]
+
+    quick = looking.look
+    monkeypatch.setattr(looking, "look", look)
+    monkeypatch.setattr("recsim_train.designs.searching._LIMITS", {None: 1.0, 0: 60, 1: 60, 2: 60})
+    space = spaces("strategy=[flat_ps, allreduce]", hosts=[2, 3], **FEW)
+    many = sum(c.job.plan.strategy.kind == "allreduce" for c in space.candidates)
+    assert many > 2
+    found = Searcher(space, Demand(), 1, NOBODY).run()
+    assert found.failures == {
+        "took longer than 1 s": 2,
+        "allreduce: bounds of its quickest designs took too long": many - 2,
+    }
+    assert {design.kind for design in found.simulated} == {"flat_ps"}
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])

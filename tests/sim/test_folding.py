@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,32 @@ def test_who_is_in_another_rack_stands_for_nobody(
     cluster = clusters(jitter=0.0, topology=topology)
     found = folding_of(plan, cluster)
     assert found.simulated == simulated
+
+
+@pytest.mark.parametrize("trainers", [24, 27])
+def test_a_folded_estimate_that_settles_early_is_of_all_trainers(
+    trainers: int, plans: Plans, clusters: Clusters
+) -> None:
+    plan = plans(
+        "flat_ps",
+        {"pooling": "worker"},
+        model={"tables": TABLES},
+        training={"batch_size": 16, "steps": 400, "warmup_steps": 2},
+        roles={"trainers": trainers, "embedding_servers": 2, "dense_servers": 1},
+        data={"eval_rows": 0},
+        simulation={"precision": "3 %", "minimum_steps": 40, "fold_above": 0},
+    )
+    cluster = clusters(jitter=0.2, nic="2 Gbit/s")
+    rates = []
+    for most in (0, 8, 12):
+        settings = plan.experiment.simulation.model_copy(update={"fold_above": most})
+        spec = plan.experiment.model_copy(update={"simulation": settings})
+        outcome = simulate(replace(plan, experiment=spec), cluster)
+        assert outcome.steps < 400
+        assert outcome.facts.stopped == "estimate settled"
+        assert outcome.speed is not None
+        rates.append(outcome.speed.examples_per_second)
+    assert rates[1:] == pytest.approx([rates[0]] * 2, rel=0.03)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ class Shares:
         now, longest = self._engine.now, room(link.capacity, self._network.queue_length)
         queued = max(0.0, self._queued.get((link, whose), 0.0) - now)
         self._queued[link, whose] = now + queued + size / link.capacity
-        return min(queued, longest / link.capacity)
+        return float(min(queued, longest / link.capacity))
 
     def _paused(self, link: Resource) -> float:
         """For how many seconds nothing has used a link; below 0: something does."""

@@ -97,7 +97,7 @@ class GlooGroup:
         # reduced from the last member to the first, then from the first around to the second
         down = list(pairwise(reversed(members)))
         path = [*down, (members[0], members[-1]), *down[:-1]]
-        crossed = sum(source.rack is not target.rack for source, target in path)
+        crossed = float(sum(source.rack is not target.rack for source, target in path))
         crossed *= steps / len(path)  # those that others stand for are in the ring, too
         latency = steps * self._price("collective_step") + (steps + 1) * self._latency
         latency += (crossed + bool(crossed)) * self._machines.farther(members)

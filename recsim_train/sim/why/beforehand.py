@@ -71,7 +71,7 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     folding = folding_of(looked_at, cluster, most=_TRAINERS)
     steps = min(_STEPS, max(1, _ENOUGH // _loops(looked_at, folding)))
     rules = spec.training  # with all their steps, so that readers go on
-    warmup = min(_WARMUP, steps, rules.warmup_steps)
+    warmup = min(_WARMUP, steps - 1, rules.warmup_steps)
     short = {"warmup_steps": warmup, "steps": max(steps, rules.steps)}
     update = {
         "training": rules.model_copy(update=short),

@@ -113,4 +113,4 @@ def _rate(
         simulated.replay if same else None,
     )
     done = again.run(further, steps).steps  # fewer where a host fails
-    return again.within(done).examples_per_second
+    return again.within(done).examples_per_second if done else None
