@@ -18,6 +18,7 @@ from recsim_train.session.making import Keep, Simulator
 from recsim_train.session.pool import Finished, Task, simulate_point
 from recsim_train.session.study import SWEPT, WHAT_IF_STEPS
 from recsim_train.sim.folding import folding_of
+from recsim_train.sim.simulated_run import LEAST_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,9 @@ ROUNDS = (
     Effort(16_000, 4, 60, 0.02, 128, racks=True),
 )
 """At first, and of those that are left then; the last ones are simulated as the experiment says."""
-LOOPS, ITERATIONS = 64, 1000
-"""At last as many loops stand for all, where they may, and they do so many iterations at least."""
+_LONG, LOOPS, ITERATIONS = 40_000, 64, 1000
+"""Requests of a prediction from which on so many loops stand for all at last, where they may, and
+do so many iterations at least."""
 _FEWEST = 2
 """Trainers that stand for all."""
 _WARMUP = 2
@@ -198,10 +200,12 @@ def task_of(number: int, candidate: Candidate, stage: int | None) -> Task:
         rules = ROUNDS[stage]
         return Task(number, shortened(plan, rules), cluster if rules.racks else rackless(cluster))
     usual = plan.experiment.simulation
-    few = {
-        "fold_above": min(usual.fold_above, _trainers(plan, LOOPS)),
-        "minimum_iterations": min(usual.minimum_iterations, ITERATIONS),
-    }
+    few: dict[str, Any] = {}
+    if _requests(plan) * (LEAST_STEPS + plan.experiment.training.warmup_steps) > _LONG:
+        few = {
+            "fold_above": min(usual.fold_above, _trainers(plan, LOOPS)),
+            "minimum_iterations": min(usual.minimum_iterations, ITERATIONS),
+        }
     if cluster.topology is not None or plan.experiment.training.threads > _THREADS:
         few["what_if_steps"] = 0
     return Task(number, asking(plan, few), cluster)

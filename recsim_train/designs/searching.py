@@ -184,7 +184,8 @@ class Searcher:
         rest = [d for d in self._light(left) if d.rounds == 0 and not d.ended]
         rest.sort(key=lambda d: wanted.order(d.candidate, d.bound * reached(d.kind)))
         self._simulate(rest[: _KEPT[0] - len(first)], 0)
-        self._simulate(self._promising(left), 0)
+        for _ in range(_HEAVY):
+            self._simulate(self._promising(left), 0)
         for _ in range(_REFINED):
             if not self._refine():
                 break

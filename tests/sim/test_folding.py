@@ -166,7 +166,8 @@ def test_a_folded_estimate_that_settles_early_is_of_all_trainers(
         assert outcome.facts.stopped == "estimate settled"
         assert outcome.speed is not None
         rates.append(outcome.speed.examples_per_second)
-    assert rates[1:] == pytest.approx([rates[0]] * 2, rel=0.03)
+    # as close as folding is; of the simulated trainers alone it would be a third or a half
+    assert rates[1:] == pytest.approx([rates[0]] * 2, rel=0.15)
 
 
 @pytest.mark.parametrize(
