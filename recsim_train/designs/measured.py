@@ -44,9 +44,6 @@ class MeasuredDesign:
 def measure(designs: Sequence[Design], out: Path, caller: Caller) -> list[MeasuredDesign]:
     """Run designs, one after the other, each role on an emulated host, with modelled compute. One
     that cannot be run says why, and the others go on. ``out``: where their runs are kept."""
-    from recsim_train.executor.process import forkserver
-
-    forkserver.ready()
     keep = Keep(out, emulate=True, command=caller.command)
     found = []
     for number, design in enumerate(designs, start=1):

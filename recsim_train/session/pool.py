@@ -144,7 +144,8 @@ def _within(limit: float | None) -> Iterator[None]:
         raise TooLongError(f"took longer than {limit:g} s")
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    # again and again: what is raised while something is deleted is lost
+    signal.setitimer(signal.ITIMER_REAL, limit, 1.0)
     try:
         yield
     finally:
