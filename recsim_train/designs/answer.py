@@ -136,10 +136,10 @@ def _nothing(found: Found) -> str:
             f"cheapest costs {min(d.candidate.per_hour or 0.0 for d in found.designs):g}"
         )
     if found.unfit:
-        first = max(found.problems, key=found.problems.__getitem__)
+        ((first, _),) = found.problems.most_common(1)
         return f"none of {count:,} designs fits into the hosts; most often: {first}"
-    messages = [str(d.row["message"]) for d in found.designs if d.row and d.row.get("message")]
-    return f"none of {count:,} designs could be simulated{'; ' + messages[0] if messages else ''}"
+    why = "".join(f"; most often: {first}" for first, _ in found.failures.most_common(1))
+    return f"none of {count:,} designs could be simulated{why}"
 
 
 def barriers(design: Design, target: float) -> tuple[Obstacle, ...]:
@@ -189,7 +189,7 @@ def evaluated(found: Found) -> str:
     if found.barred:
         parts.append(f"{found.barred:,} cannot reach it by their bounds")
     if found.failed:
-        most = max(found.failures, key=found.failures.__getitem__)
+        ((most, _),) = found.failures.most_common(1)
         parts.append(f"{found.failed:,} failed (most often: {most})")
     parts.append(f"{found.tried:,} were simulated, {found.in_full} in full")
     stopped = " until it was interrupted" if found.stopped else ""

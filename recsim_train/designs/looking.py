@@ -10,7 +10,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.designs.space import Candidate
-from recsim_train.placement.build import build_plan
+from recsim_train.placement.build import retrained
 from recsim_train.placement.plan import Plan
 from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, row_of
 from recsim_train.results.summary import summarise
@@ -42,7 +42,7 @@ ROUNDS = (
     Effort(16_000, 4, 60, 0.02, 128, racks=True),
 )
 """At first, and of those that are left then; the last ones are simulated as the experiment says."""
-_LONG, LOOPS, ITERATIONS = 40_000, 64, 1000
+_LONG, _LOOPS, _ITERATIONS = 40_000, 64, 1000
 """Requests of a prediction from which on so many loops stand for all at last, where they may, and
 do so many iterations at least."""
 _FEWEST = 2
@@ -110,7 +110,9 @@ def whole(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
         "what_if_trainers": _ASKED,
         "what_if_steps": WHAT_IF_STEPS,
     }
-    asked = asking(_of_few_threads(task.plan), few)
+    rules = task.plan.experiment.training
+    threads, warmup = min(_THREADS, rules.threads), min(1, rules.warmup_steps)
+    asked = asking(retrained(task.plan, threads=threads, warmup_steps=warmup), few)
     _, other = simulate_point(Task(number, asked, rackless(task.cluster)), simulator, None)
     if eps := other["examples_per_second"]:
         for end in ("calibration_low", "calibration_high"):
@@ -118,14 +120,6 @@ def whole(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
                 row[end] = row["examples_per_second"] * other[end] / eps
         row["calibration_errors"] = other["calibration_errors"]
     return number, row
-
-
-def _of_few_threads(plan: Plan) -> Plan:
-    spec = plan.experiment
-    rules = spec.training
-    few = {"threads": min(_THREADS, rules.threads), "warmup_steps": min(1, rules.warmup_steps)}
-    changed = spec.model_copy(update={"training": rules.model_copy(update=few)})
-    return build_plan(changed, plan.strategy)
 
 
 def rackless(cluster: Cluster) -> Cluster:
@@ -142,11 +136,7 @@ def asking(plan: Plan, update: Mapping[str, Any]) -> Plan:
 
 
 def _brief(rules: Effort) -> dict[str, Any]:
-    return {
-        "precision": rules.precision,
-        "minimum_steps": rules.least,
-        "minimum_iterations": rules.requests,
-    }
+    return {"precision": rules.precision, "minimum_steps": rules.least}
 
 
 def _trainers(plan: Plan, loops: int) -> int:
@@ -203,8 +193,8 @@ def task_of(number: int, candidate: Candidate, stage: int | None) -> Task:
     few: dict[str, Any] = {}
     if _requests(plan) * (LEAST_STEPS + plan.experiment.training.warmup_steps) > _LONG:
         few = {
-            "fold_above": min(usual.fold_above, _trainers(plan, LOOPS)),
-            "minimum_iterations": min(usual.minimum_iterations, ITERATIONS),
+            "fold_above": min(usual.fold_above, _trainers(plan, _LOOPS)),
+            "minimum_iterations": min(usual.minimum_iterations, _ITERATIONS),
         }
     if cluster.topology is not None or plan.experiment.training.threads > _THREADS:
         few["what_if_steps"] = 0

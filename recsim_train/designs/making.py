@@ -145,11 +145,11 @@ def recommend(
     done = measured.measure(first[:runs], place / RUNS, caller) if runs else []
     pictures = draw(answer)
     report = document(answer, [*folders, place / "report.html"], pictures, done)
-    numbers = json_bytes({**answer_document(answer), "measured": measured.document(done)}, indent=2)
-    publish(place, report, pictures, "summary.md", {"summary.json": numbers})
+    made = Recommendation(answer, report, place, tuple(done))
+    publish(place, report, pictures, "summary.md", {"summary.json": json_bytes(made.document)})
     if not found.stopped:
         notes.close()
-    return Recommendation(answer, report, place, tuple(done))
+    return made
 
 
 def _usual(target: float | None, designs: Space) -> By:

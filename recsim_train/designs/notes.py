@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.results.environment import versions
-from recsim_train.results.folder import writing
+from recsim_train.results.folder import put, writing
 
 Stage = int | None
 """A round of simulations; None: a look."""
@@ -31,10 +31,14 @@ class Notes:
             with writing(path):
                 path.write_text(f"{head}\n", encoding="utf-8")
             return
+        good = [head]
         for line in lines[1:]:
             with suppress(ValueError, KeyError):  # the last one of a process that was killed
                 kept = json.loads(line)
                 self._known[kept["design"], kept["stage"]] = kept["row"]
+                good.append(line)
+        with writing(path):  # so that nothing is added to half a line
+            put(path, "".join(f"{line}\n" for line in good).encode())
 
     @staticmethod
     def _lines(path: Path) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -32,6 +33,8 @@ from recsim_train.session.pool import Work, each
 _LIGHT, _HEAVY = 12_000, 4
 """Requests up to which a design's first simulation is taken lightly; how many others are simulated
 at a time, at most, where the best that may be expected of them is better than what is known."""
+_AGAIN = 4
+"""Times that these are chosen anew, by what is known then."""
 _FIRST = 16
 """Designs that are simulated before anything is known of what strategies reach of their bounds."""
 _KEPT = (48, 10, 4)
@@ -59,8 +62,6 @@ class Design:
     """Its figures by the longest simulation; None: it was not simulated."""
     rounds: int = 0
     """Simulations of it; `STAGES`: it was simulated as any prediction is."""
-    slow: bool = False
-    """Whether the look at it took too long."""
     ended: bool = False
     """Whether one of them failed, after which there are no more."""
 
@@ -108,17 +109,25 @@ class Found:
     wanted: Demand
     space: Space
     beyond_budget: int = 0
-    unfit: int = 0
     barred: int = 0
     """Kept from the target by a bound."""
-    failed: int = 0
     seconds: float = 0.0
     stopped: bool = False
     """Whether it was interrupted."""
-    problems: dict[str, int] = field(default_factory=dict)
-    """Why designs do not fit."""
-    failures: dict[str, int] = field(default_factory=dict)
-    """Why they failed."""
+    problems: Counter[str] = field(default_factory=Counter)
+    """Why designs do not fit, and how many."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Why they failed, and how many."""
+
+    @property
+    def unfit(self) -> int:
+        """How many do not fit."""
+        return self.problems.total()
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return self.failures.total()
 
     @property
     def simulated(self) -> list[Design]:
@@ -161,6 +170,8 @@ class Searcher:
         self._began = time.perf_counter()
         self._left: list[Design] = []
         """Designs that are worth a simulation."""
+        self._works: dict[int, int] = {}
+        """By design: requests in its first simulation."""
         self._margin = 0.0
         """What short simulations are thought to lose once their interval is known, relative."""
 
@@ -184,7 +195,7 @@ class Searcher:
         rest = [d for d in self._light(left) if d.rounds == 0 and not d.ended]
         rest.sort(key=lambda d: wanted.order(d.candidate, d.bound * reached(d.kind)))
         self._simulate(rest[: _KEPT[0] - len(first)], 0)
-        for _ in range(_HEAVY):
+        for _ in range(_AGAIN):
             self._simulate(self._promising(left), 0)
         for _ in range(_REFINED):
             if not self._refine():
@@ -234,12 +245,17 @@ class Searcher:
 
     def _light(self, designs: Sequence[Design]) -> list[Design]:
         """Those that are simulated quickly; of a strategy without one, the quickest."""
-        works = {d.number: looking.work(d.candidate) for d in designs}
         least: dict[str, int] = {}
         for design in designs:
-            known = least.get(design.kind, works[design.number])
-            least[design.kind] = min(known, works[design.number])
-        return [d for d in designs if works[d.number] <= max(_LIGHT, least[d.kind])]
+            work = self._work(design)
+            least[design.kind] = min(work, least.get(design.kind, work))
+        return [d for d in designs if self._work(d) <= max(_LIGHT, least[d.kind])]
+
+    def _work(self, design: Design) -> int:
+        known = self._works.get(design.number)
+        if known is None:
+            known = self._works[design.number] = looking.work(design.candidate)
+        return known
 
     def _promising(self, designs: Sequence[Design]) -> list[Design]:
         """Of those that take long, the ones that would be the best if they reached of their bounds
@@ -279,31 +295,29 @@ class Searcher:
         for design in designs:
             kinds.setdefault(design.kind, []).append(design)
         first = [
-            design
-            for own in kinds.values()
-            for design in sorted(own, key=lambda d: looking.work(d.candidate))[:_SOUNDED]
+            design for own in kinds.values() for design in sorted(own, key=self._work)[:_SOUNDED]
         ]
-        self._look_at(first)
-        slow = {d.kind for d in first if d.slow} - {d.kind for d in first if not d.slow}
+        slow = self._look_at(first)
+        slow_kinds = {d.kind for d in slow} - {d.kind for d in first if d not in slow}
         rest = [d for d in designs if d.look is None]
-        self._look_at([d for d in rest if d.kind not in slow])
-        for design in rest:
-            if design.kind in slow:
-                why = f"{design.kind}: bounds of its quickest designs took too long"
-                self._failed({"message": why})
+        self._look_at([d for d in rest if d.kind not in slow_kinds])
+        left_out = (d.kind for d in rest if d.kind in slow_kinds)
+        self.found.failures.update(
+            f"{kind}: bounds of its quickest designs took too long" for kind in left_out
+        )
 
-    def _look_at(self, designs: Sequence[Design]) -> None:
-        found = self.found
+    def _look_at(self, designs: Sequence[Design]) -> list[Design]:
+        """Returns those that took too long."""
+        slow = []
         title = f"bounds of {len(designs):,} designs"
         for design, row in self._each(designs, None, title):
             design.look = looking.look_of(row)
             if row["status"] == DOES_NOT_FIT:
-                found.unfit += 1
-                why = str(row["message"]).splitlines()[0]
-                found.problems[why] = found.problems.get(why, 0) + 1
+                self.found.problems[_why(row)] += 1
             elif row["status"] is not None:
-                design.slow = bool(row.get("too_long"))
-                self._failed(row)
+                self.found.failures[_why(row)] += 1
+                slow += [design] * bool(row.get("too_long"))
+        return slow
 
     def _simulate(self, designs: Sequence[Design], stage: int) -> None:
         title = f"simulating {len(designs)} designs, round {stage + 1} of {STAGES}"
@@ -312,12 +326,7 @@ class Searcher:
                 design.row, design.rounds = row, stage + 1
             else:
                 design.ended = True
-                self._failed(row)
-
-    def _failed(self, row: Mapping[str, Any]) -> None:
-        found, why = self.found, str(row["message"]).splitlines()[0]
-        found.failed += 1
-        found.failures[why] = found.failures.get(why, 0) + 1
+                self.found.failures[_why(row)] += 1
 
     def _each(
         self, designs: Sequence[Design], stage: int | None, title: str
@@ -357,6 +366,11 @@ class Searcher:
         if best is None or best.eps is None:
             return ""
         return f"best so far {text.rate(best.eps)} examples/s, {best.kind}"
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    """What a row says of itself, in its first line."""
+    return str(row["message"]).splitlines()[0]
 
 
 def _spread(designs: Sequence[Design], count: int) -> list[Design]:

@@ -29,6 +29,13 @@ from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_parameters, value_bytes
 
 
+def retrained(plan: Plan, **changes: int) -> Plan:
+    """The same job with other settings of ``training``. Raises as `build_plan`."""
+    spec = plan.experiment
+    training = spec.training.model_copy(update=changes)
+    return build_plan(spec.model_copy(update={"training": training}), plan.strategy)
+
+
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     """The plan of one run. Raises UserError where the settings cannot work together."""
     followed = create(choice).follow(_job_size(experiment))

@@ -14,6 +14,7 @@ What stragglers do to those that wait for each other is kept: see `Lateness`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, lcm
@@ -169,25 +170,35 @@ class Lateness:
         return max(0.0, float(slowest) - mine)
 
 
-def unfold(outcome: Outcome, folding: Folding) -> None:
-    """Give every trainer the records of its stand-in; spans stay those of the simulated ones."""
+def everyones(iterations: list[Iteration], folding: Folding) -> list[Iteration]:
+    """Those of simulated trainers, for every trainer."""
     if folding.simulated == folding.trainers:
-        return
+        return iterations
+    copies = _copies(folding)
+    return [Iteration(n, i.iteration, i.start, i.end) for i in iterations for n in copies(i.loop)]
+
+
+def _copies(folding: Folding) -> Callable[[str], tuple[str, ...]]:
+    """ "trainer[0].worker[1]" gives that of every trainer that trainer[0] stands for."""
 
     @cache
     def copies(name: str) -> tuple[str, ...]:
-        """ "trainer[0].worker[1]" gives that of every trainer that trainer[0] stands for."""
         if not name.startswith("trainer["):
             return (name,)
         index, _, rest = name.removeprefix("trainer[").partition("]")
         return tuple(f"trainer[{number}]{rest}" for number in folding.like(int(index)))
 
-    def everyones(iterations: list[Iteration]) -> list[Iteration]:
-        return [
-            Iteration(n, i.iteration, i.start, i.end) for i in iterations for n in copies(i.loop)
-        ]
+    return copies
 
-    outcome.iterations, outcome.rounds = everyones(outcome.iterations), everyones(outcome.rounds)
+
+def unfold(outcome: Outcome, folding: Folding) -> None:
+    """Give every trainer the records of its stand-in; spans stay those of the simulated ones."""
+    if folding.simulated == folding.trainers:
+        return
+
+    copies = _copies(folding)
+    outcome.iterations = everyones(outcome.iterations, folding)
+    outcome.rounds = everyones(outcome.rounds, folding)
     outcome.syncs = [sync._replace(loop=n) for sync in outcome.syncs for n in copies(sync.loop)]
     totals: dict[TotalKey, Total] = {}
     for key, total in outcome.totals.items():

@@ -14,7 +14,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.results.summary import data_dependent
 from recsim_train.sim.cluster.faults import HostFailed
-from recsim_train.sim.folding import Folding, unfold
+from recsim_train.sim.folding import Folding, everyones, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.why import usage
 from recsim_train.sim.why.bounds import add_bounds, nic_bytes
@@ -139,9 +139,7 @@ class SimulatedRun:
         """
         (start, _), (end, _) = self._while_all_go_on(steps)
         batch = self.plan.experiment.training.batch_size
-        runtime, folding = self.runtime, self.folding
-        copies = {loop.name: folding.standing(loop.loop.trainer) for loop in runtime.training}
-        done = [i for i in runtime.records.iterations for _ in range(copies[i.loop])]
+        done = everyones(self.runtime.records.iterations, self.folding)
         return throughput_within(done, start, end, steps=steps, batch_size=batch)
 
     def _while_all_go_on(self, steps: int) -> tuple[Snapshot, Snapshot]:

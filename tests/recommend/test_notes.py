@@ -57,6 +57,7 @@ def test_what_was_found_is_not_done_again(
     answer = answer_of(Searcher(space, Demand(), 1, NOBODY, notes).run())
     assert without_time(answer_document(answer)) == without_time(answer_document(whole))
     every = len(asked) - before
+    assert len(Notes(file, resume=True)) == every + 6
     asked.clear()
     answer_of(Searcher(space, Demand(), 1, NOBODY).run())
     assert every == len(asked) - 6

@@ -19,17 +19,20 @@ short and long ones. There each waits for what is queued, more or less, and all 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from math import exp, inf
 from statistics import NormalDist
 from typing import Final, NamedTuple
+
+from numpy.random import Generator
 
 from recsim_train.config.cluster import Network, Queue
 from recsim_train.config.frames import BURST, SEGMENT, room
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.host.process import Process, between
-from recsim_train.sim.jitter import stream
+from recsim_train.sim.jitter import stream, uniforms
 
 AT_ONCE: Final = BURST * SEGMENT
 """Bytes of payload that a link lets pass at once after a pause."""
@@ -74,8 +77,7 @@ class Shares:
     def __init__(self, seed: int, network: Network, engine: Engine) -> None:
         self._seed, self._network, self._engine = seed, network, engine
         self._behind = exp(-LEAD)
-        self._drawn: dict[tuple[str, str], Iterator[float]] = {}
-        self._waits: dict[str, Iterator[float]] = {}
+        self._drawn: dict[tuple[str, str, str], Iterator[float]] = {}
         self._until: dict[Resource, float] = {}
         """By link: until when the messages that have begun keep it busy at least."""
         self._ends: dict[Resource, deque[float]] = {}
@@ -113,7 +115,8 @@ class Shares:
             return Begun(1.0, ahead, others * AT_ONCE / away.capacity)
         behind = AT_ONCE / away.capacity if left < 0.0 else 0.0
         weight = self._behind if left < 0.0 or arrived < 0.0 or crowded else 1.0
-        return Begun(weight * self._draw(source.name, target.name, SPREAD), ahead, behind)
+        weight *= self._draw("share", source.name, target.name, partial(_weights, SPREAD))
+        return Begun(weight, ahead, behind)
 
     def _over(
         self,
@@ -132,10 +135,10 @@ class Shares:
         queued = max(self._queue(link, whose, more) for link in uplinks)
         for link in uplinks:
             self._use(link, more / link.capacity)
-        ends = f"{source.name}>{target.name}"
+        ends = source.name, target.name
         weight = self._behind if left < 0.0 else 1.0
-        weight *= self._draw(source.name, target.name, UPLINK_SPREAD)
-        return Begun(weight, ahead, queued * self._draw_wait(ends))
+        weight *= self._draw("share", *ends, partial(_weights, UPLINK_SPREAD))
+        return Begun(weight, ahead, queued * 2.0 * self._draw("wait", *ends, uniforms))
 
     def _queue(self, link: Resource, whose: str, size: float) -> float:
         """Seconds of what waits before an uplink, in one of its queues, to which ``size`` bytes
@@ -166,30 +169,26 @@ class Shares:
             ends.popleft()
         return ends
 
-    def _draw(self, source: str, target: str, spread: float) -> float:
-        """Of a connection: depends on the seed and its ends only."""
-        drawn = self._drawn.get((source, target))
+    def _draw(
+        self, what: str, source: str, target: str, law: Callable[[Generator], Iterator[float]]
+    ) -> float:
+        """Of a connection: depends on the seed, on what it is and on its ends only."""
+        drawn = self._drawn.get((what, source, target))
         if drawn is None:
-            drawn = self._drawn[source, target] = self._draws(f"{source}>{target}", spread)
+            drawn = law(stream(self._seed, f"{source}>{target}", what))
+            self._drawn[what, source, target] = drawn
         return next(drawn)
 
-    def _draws(self, ends: str, spread: float) -> Iterator[float]:
-        # a few levels, so that messages of one weight are one kind of activity
-        normal = NormalDist(0.0, spread)
-        levels = [exp(normal.inv_cdf((n + 0.5) / _LEVELS)) for n in range(_LEVELS)]
-        generator = stream(self._seed, ends, "share")
-        while True:
-            for level in generator.integers(_LEVELS, size=_BLOCK).tolist():
-                yield levels[level]
 
-    def _draw_wait(self, ends: str) -> float:
-        """For how much of what is queued a message waits: 1 on the mean."""
-        drawn = self._waits.get(ends)
-        if drawn is None:
-            drawn = self._waits[ends] = self._draws_of_waits(ends)
-        return next(drawn)
+def _weights(spread: float, generator: Generator) -> Iterator[float]:
+    levels = _levels(spread)
+    while True:
+        for level in generator.integers(_LEVELS, size=_BLOCK).tolist():
+            yield levels[level]
 
-    def _draws_of_waits(self, ends: str) -> Iterator[float]:
-        generator = stream(self._seed, ends, "wait")
-        while True:
-            yield from (2.0 * generator.random(_BLOCK)).tolist()
+
+@cache
+def _levels(spread: float) -> list[float]:
+    """Weights of a log-normal; a few, so that messages of one weight are one kind of activity."""
+    normal = NormalDist(0.0, spread)
+    return [exp(normal.inv_cdf((n + 0.5) / _LEVELS)) for n in range(_LEVELS)]

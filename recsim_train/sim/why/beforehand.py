@@ -16,7 +16,7 @@ from math import ceil
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import expected_counts
 from recsim_train.data.replay import check_cache
-from recsim_train.placement.build import build_plan
+from recsim_train.placement.build import retrained
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.folding import Folding, folding_of, of_short_runs
 from recsim_train.sim.simulated_run import LEAST_STEPS, SimulatedRun
@@ -109,10 +109,7 @@ def _few_loops(plan: Plan) -> tuple[Plan, float]:
     training."""
     if plan.worker_threads <= _THREADS or plan.background:
         return plan, 1.0
-    spec = plan.experiment
-    training = spec.training.model_copy(update={"threads": _THREADS})
-    few = build_plan(spec.model_copy(update={"training": training}), plan.strategy)
-    return few, plan.worker_threads / _THREADS
+    return retrained(plan, threads=_THREADS), plan.worker_threads / _THREADS
 
 
 def _loops(plan: Plan, folding: Folding) -> int:
