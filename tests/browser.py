@@ -130,3 +130,49 @@ def tab(profile: Path) -> Iterator[Tab]:
         os.waitpid(browser, 0)
         os.close(to_browser)
         os.close(from_browser)
+
+
+LEAST_LETTERS = 9.0
+"""Pixels of the smallest letters of a figure."""
+LAID_OUT = """(() => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+  const wide = document.documentElement, seen = (e) => e.getBoundingClientRect();
+  const figures = [...document.querySelectorAll(".drawing svg")].filter((e) => seen(e).width > 0);
+  return {
+    page: [wide.scrollWidth, wide.clientWidth],
+    tables: [...document.querySelectorAll(".table")].map(
+      (e) => [e.innerText, e.scrollWidth, e.clientWidth]),
+    inside: [...document.querySelectorAll(".table, .drawing svg, .tile, .box, pre")]
+      .every((e) => seen(e).left >= 0 && seen(e).right <= wide.clientWidth),
+    cards: [...document.querySelectorAll(".tile")].map((e) => [e.scrollWidth, e.clientWidth]),
+    figures: figures.length,
+    letters: figures.flatMap((e) => [...e.querySelectorAll("text")].map((t) => {
+      const scale = t.getScreenCTM();
+      return parseFloat(getComputedStyle(t).fontSize) * Math.hypot(scale.a, scale.b);
+    })).reduce((a, b) => Math.min(a, b), 99),
+    ground: getComputedStyle(document.body).backgroundColor,
+  };
+})()"""
+
+
+def check_whole(shown: Tab, page: Path, *, tables: int, figures: int) -> None:
+    """That a page is whole in wide and narrow windows, light and dark, asks the network for
+    nothing, and has so many tables and figures at least."""
+    grounds = {}
+    for dark in (False, True):
+        for width in (1400, 420):
+            shown.open(page, width, dark=dark)
+            found = shown.value(LAID_OUT)
+            assert found["page"] == [width, width]
+            assert found["inside"]
+            assert len(found["tables"]) >= tables
+            assert all(content <= room for content, room in found["cards"])
+            if width == 1400:  # narrower, tables scroll within themselves
+                cut = [head for head, content, room in found["tables"] if content > room]
+                assert cut == []
+            assert found["figures"] >= figures
+            assert found["letters"] >= LEAST_LETTERS
+            assert shown.complaints == []
+            assert shown.requested == [page.as_uri()]
+            grounds[dark] = found["ground"]
+    assert grounds[False] != grounds[True]

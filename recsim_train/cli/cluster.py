@@ -25,11 +25,36 @@ def new(
         typer.Argument(metavar="FILE", help="The profile to write.", parser=common.path_of),
     ] = Path("cluster_profiles/cluster.yaml"),
     hosts: Annotated[int, typer.Option("--hosts", min=1, help="How many there are.")] = 8,
-    cores: Annotated[int, typer.Option("--cores", min=1, help="Physical cores of each.")] = 16,
-    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Of each.")] = "64GiB",
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            "--machine",
+            metavar="NAME",
+            help="What each is, as its vendor calls it: c7i.8xlarge, Standard_D32s_v5. "
+            "`recsim-train cluster machines` lists them.",
+        ),
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(
+            "--cores", min=1, help="Physical cores of each.  [default: the machine's, or 16]"
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory", metavar="SIZE", help="Of each.  [default: the machine's, or 64GiB]"
+        ),
+    ] = None,
     nic: Annotated[
-        str, typer.Option("--nic", metavar="RATE", help="Its network card's rate, each way.")
-    ] = "10Gbit/s",
+        str | None,
+        typer.Option(
+            "--nic",
+            metavar="RATE",
+            help="Its network card's rate, each way.  [default: what the machine sustains, or "
+            "10Gbit/s]",
+        ),
+    ] = None,
     latency: Annotated[
         str, typer.Option("--latency", metavar="TIME", help="One way, between two hosts.")
     ] = "25us",
@@ -48,6 +73,7 @@ def new(
 ) -> None:
     """Write a commented cluster profile, to be completed by hand."""
     from recsim_train.config.errors import UserError
+    from recsim_train.config.machines import machine_of
     from recsim_train.config.new_profile import Wanted, text_of
     from recsim_train.config.profiles import check_profile
     from recsim_train.results.folder import put, writable
@@ -56,11 +82,59 @@ def new(
         raise UserError("--oversubscription is of racks' uplinks: give --racks, too")
     if output.exists() and not force:
         raise UserError(f"{output} exists already; --force overwrites it")
+    rented = None if machine is None else machine_of(machine)
+    if rented is not None and not (nic or rented.nic):
+        raise UserError(
+            f"--machine: of {rented.name} the vendor says a most of {rented.nic_most} and promises "
+            "no rate: give --nic, what a benchmark such as iperf3 shows between two of them"
+        )
     wanted = Wanted(
-        output.stem, hosts, cores, memory, nic, latency, racks, oversubscription, extends
+        output.stem,
+        hosts,
+        cores or (16 if rented is None else rented.cores),
+        memory or ("64GiB" if rented is None else rented.memory),
+        nic or ("10Gbit/s" if rented is None else rented.nic),
+        latency,
+        racks,
+        oversubscription,
+        extends,
+        "" if rented is None else rented.connection_cap,
+        "" if rented is None else f"a {rented.name}: {rented.source}, {rented.date}",
     )
     text = text_of(wanted)
     check_profile(text, output)
     writable(output.parent, output.name)
     put(output, text.encode())
     common.say(f"wrote {output}; name it with --cluster {output}")
+
+
+@app.command("machines")
+@common.guarded
+def machines(
+    json: common.JsonOption = False,
+) -> None:
+    """List the machines that `cluster new --machine` knows, and where their figures are from."""
+    from recsim_train.config.machines import machines as known
+    from recsim_train.report.document import Chapter, Document, Lines, TextTable
+    from recsim_train.report.terminal import show
+
+    found = list(known().values())
+    if json:
+        common.print_json({"machines": [machine.model_dump() for machine in found]})
+        return
+    heads = ("machine", "vCPUs", "cores", "memory", "network card", "one connection", "page of")
+    rows = [
+        [
+            m.name,
+            str(m.vcpus),
+            str(m.cores),
+            m.memory,
+            m.nic or f"not promised, at most {m.nic_most}",
+            m.connection_cap or "-",
+            m.date,
+        ]
+        for m in found
+    ]
+    table = TextTable.of(heads, rows, ("machine", "network card"))
+    sources = Lines(list(dict.fromkeys(f"{m.source}, {m.date}" for m in found)), mark="note")
+    show(Document(items=[Chapter("", [table, sources])]))

@@ -55,6 +55,17 @@ def count(text: str) -> float:
     return number
 
 
+def above_zero(text: str) -> float:
+    """A number of epochs: 3, 0.5."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < float("inf"):
+        raise typer.BadParameter(f"expected a number above 0, got {text!r}")
+    return number
+
+
 def _settings(given: list[str] | None) -> list[str] | None:
     """Bytes of a command line that are no text cannot be written down again."""
     for word in given or ():

@@ -35,6 +35,15 @@ def simulate(
             parser=common.count,
         ),
     ] = None,
+    epochs: Annotated[
+        float | None,
+        typer.Option(
+            "--epochs",
+            metavar="NUMBER",
+            help="As --examples, of so many times data.rows.",
+            parser=common.above_zero,
+        ),
+    ] = None,
 ) -> None:
     """Predict the throughput of an experiment's strategies on a cluster profile.
 
@@ -47,12 +56,18 @@ def simulate(
 
     words: dict[str, Any] = {"cluster": cluster, "overrides": set_ or (), "seed": seed}
     keep: dict[str, Any] = {"out": out, "resume": resume, "caller": common.caller()}
+    if examples is not None and epochs is not None:
+        raise UserError("--examples and --epochs both say how much is trained: give one of them")
     if experiment.is_dir():
+        if epochs is not None:
+            raise UserError("--epochs: is for one experiment, and this is a folder")
         _files(_inside(experiment), words, keep, json=json, dry_run=dry_run, examples=examples)
         return
     study = calls.load(experiment, **words)
-    if examples is not None and study.swept:
-        raise UserError("--examples: is for one experiment, and this is a sweep")
+    if study.swept and (given := "--examples" if examples else "--epochs" if epochs else ""):
+        raise UserError(f"{given}: is for one experiment, and this is a sweep")
+    if epochs is not None:
+        examples = _of_epochs(study, epochs)
     if dry_run:
         _dry_run(study, json)
     else:
@@ -61,6 +76,18 @@ def simulate(
             shown.show_sweep(runs.sweep, json, runs.caveats)
         else:
             shown.show_runs(runs, json, examples)
+
+
+def _of_epochs(study: Study, epochs: float) -> float:
+    """Examples of so many. Raises UserError where the experiment does not say how many one has."""
+    from recsim_train.config.errors import UserError
+
+    if (rows := study.points[0].experiment.data.rows) is None:
+        raise UserError(
+            f"{study.path}: --epochs: how many examples one has is not known: give data.rows, or "
+            "--examples in its place"
+        )
+    return rows * epochs
 
 
 def _dry_run(study: Study, json: bool) -> None:

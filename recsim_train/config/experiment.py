@@ -93,6 +93,9 @@ class Data(Section):
     """Held-out examples on which loss, AUC and normalised entropy are measured; 0: none."""
     limit_rows: Positive | None = None
     """Training examples read from the file before it starts again; none: all."""
+    rows: Positive | None = None
+    """Examples of one epoch of the data that is meant, which need not be there: what ``simulate
+    --epochs`` is of, and nothing else."""
     malformed_limit: Share = 0.01
     """A run stops where more than this share of the rows read so far is malformed, looked at by
     each reader from 10,000 rows on, and of all rows at the end. Up to there a malformed row is

@@ -22,12 +22,17 @@ class Wanted:
     racks: int = 1
     oversubscription: float | None = None
     extends: str = "reference-2core"
+    connection_cap: str = ""
+    """Empty: none below the card's rate."""
+    machine: str = ""
+    """What the vendor calls it, and where its figures are from; empty: they were given."""
 
 
 def text_of(wanted: Wanted) -> str:
     """The file. What it says is checked when it is read."""
     hosts = f"{wanted.hosts} hosts of {wanted.cores} cores, {wanted.memory} and {wanted.nic}"
-    racks = ""
+    machine = f"# Each is {wanted.machine}.\n" if wanted.machine else ""
+    racks, cap = "", wanted.connection_cap or "null"
     if wanted.racks > 1:
         rate = 1.0 if wanted.oversubscription is None else wanted.oversubscription
         racks = f"""
@@ -41,7 +46,7 @@ topology:
 """
     return f"""\
 # {hosts}, of which nothing was measured.
-# What a core does is priced by {wanted.extends}. Better: measure one of them, by
+{machine}# What a core does is priced by {wanted.extends}. Better: measure one of them, by
 # `recsim-train calibrate -o host.yaml` there; put host.yaml beside this file, and name it here.
 format: {FORMAT}
 extends: {wanted.extends}
@@ -61,5 +66,5 @@ hosts:
 network:
   latency: {wanted.latency}   # one way: half of what ping says
   efficiency: {TCP_OVER_ETHERNET}   # payload's share of the card's rate: TCP over Ethernet
-  connection_cap: null   # highest rate of one connection, where that is below the card's
+  connection_cap: {cap}   # highest rate of one connection, where that is below the card's
 {racks}"""

@@ -64,7 +64,8 @@ _DEFAULT_BY_PRESET = "the preset's"
 _TABLES = (
     "The embedding tables, in the order of the data's categorical columns: a list of row counts "
     "(`50M` is 50 million) or mappings {rows, ids, variable}, with `count` for tables that are "
-    "all alike; one such mapping; or the path of a CSV file, relative to the current directory."
+    "all alike; one such mapping; or the path of a CSV, JSON or YAML file of them, relative to the "
+    "current directory."
 )
 
 

@@ -1,4 +1,4 @@
-"""The ways to write a model's tables, in the experiment or as a CSV file, written out as a list."""
+"""The ways to write a model's tables, in the experiment or in a file, written out as a list."""
 
 from __future__ import annotations
 
@@ -11,14 +11,25 @@ from typing import Any
 from recsim_train.config.experiment import Table
 from recsim_train.config.problems import KeyPath, Mark, Marks, Mistakes, shown
 from recsim_train.config.validate import check
+from recsim_train.config.yaml_source import Builder, compose
 
 TABLES: KeyPath = ("model", "tables")
 MOST_TABLES = 100_000
+LISTS = (".json", ".yaml", ".yml")
+"""Files of lists."""
 LARGE = r"^\d+(\.\d+)?[kMG]$"
 """Large counts of rows in short: 50k, 1.5M, 2G are thousands, millions, billions."""
 _TIMES = {"k": 10**3, "M": 10**6, "G": 10**9}
 TORCHREC = {"num_embeddings": "rows", "embedding_dim": "dim"}
 """What TorchRec calls a table's fields."""
+_ONLY = {"data_type": "FP32", "pooling": "SUM"}
+"""Fields of its EmbeddingBagConfig with the value that tables have here."""
+_OF_NO_ACCOUNT = frozenset({
+    "feature_names", "weight_init_max", "weight_init_min", "num_embeddings_post_pruning", "init_fn",
+    "need_pos", "input_dim", "total_num_buckets", "use_virtual_table",
+    "virtual_table_eviction_policy", "enable_embedding_update",
+})  # fmt: skip
+"""Fields of it that say nothing of how long a step takes."""
 _COLUMNS = ("name", "rows", "dim", "ids", "max_ids", "variable")
 _STAND_IN = {"rows": 1}
 """In place of a table with mistakes, so that the rest is still checked."""
@@ -28,16 +39,18 @@ _TRUTH = {"true": True, "false": False}
 def write_out_tables(raw: object, dim: object, mistakes: Mistakes) -> list[Any]:
     """A mapping with a table's own fields for each table, or what stands in its place.
 
-    ``raw``: a list of row counts or of mappings, one mapping with ``count``, or the path of a CSV
-    file; ``dim``: the model's, of which all tables are.
+    ``raw``: a list of row counts or of mappings, one mapping with ``count``, or the path of a file:
+    CSV, or JSON or YAML with such a list; ``dim``: the model's, of which all tables are.
     """
     if isinstance(raw, str) and raw.endswith(".csv"):
         return _of_csv(Path(raw), dim, mistakes)
+    if isinstance(raw, str) and raw.endswith(LISTS):
+        raw = _of_list(Path(raw), mistakes)
     if not isinstance(raw, list | dict):
         mistakes.add(
             TABLES,
             "expected a list of row counts or of mappings, {count: 26, rows: 100000}, or the path "
-            f"of a file *.csv, got {shown(raw)}",
+            f"of a file *.csv, *.json or *.yaml, got {shown(raw)}",
         )
         return [_STAND_IN]
     alone = isinstance(raw, dict)
@@ -72,7 +85,7 @@ def _written(
     if not isinstance(item, dict):
         rows = rows_of(item)
         return [{"rows": rows} if is_integer(rows) else item]
-    table = _fields(item)
+    table = _fields(item, path, mistakes)
     _check_width(table, dim, path, mistakes)
     if not alone and "count" not in table:
         return [table]
@@ -90,9 +103,21 @@ def _written(
     return [table if sound else _STAND_IN] * count
 
 
-def _fields(item: Mapping[Any, Any]) -> dict[Any, Any]:
-    """With our names, without the table's own."""
-    table = {TORCHREC.get(key, key): value for key, value in item.items() if key != "name"}
+def _fields(item: Mapping[Any, Any], path: KeyPath, mistakes: Mistakes) -> dict[Any, Any]:
+    """With our names, without the table's own; of TorchRec's configurations what is of account."""
+    own = dict(item)
+    if "num_embeddings" in own:
+        if len(features := own.get("feature_names") or ()) > 1:
+            mistakes.add(
+                (*path, "feature_names"),
+                f"{len(features)} features share this table, which no prediction models: expected "
+                "a table for each",
+            )
+        for key, here in _ONLY.items():
+            if (given := str(own.pop(key, here)).rpartition(".")[2]).upper() != here:
+                mistakes.add((*path, key), f"expected {here}, as all tables are here, got {given}")
+        own = {key: value for key, value in own.items() if key not in _OF_NO_ACCOUNT}
+    table = {TORCHREC.get(key, key): value for key, value in own.items() if key != "name"}
     if "rows" in table:
         table["rows"] = rows_of(table["rows"])
     return table
@@ -119,6 +144,23 @@ def _move(marks: Marks, places: list[KeyPath]) -> None:
             below.setdefault(path[: len(TABLES) + 1], []).append((path[len(TABLES) + 1 :], mark))
         for index, place in enumerate(places):
             known.update({(*TABLES, index, *rest): mark for rest, mark in below.get(place, ())})
+
+
+def _of_list(path: Path, mistakes: Mistakes) -> object:
+    """What a file of JSON or YAML says; its places are those of mistakes."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        mistakes.add(TABLES, f"cannot read {str(path)!r} as a list of tables: {why}")
+        return [_STAND_IN]
+    builder = Builder(str(path), text.splitlines())
+    node = compose(text, str(path))
+    found = None if node is None else builder.build(node, TABLES)
+    mistakes.problems += builder.problems
+    mistakes.marks.values.update(builder.marks.values)
+    mistakes.marks.keys.update(builder.marks.keys)
+    return found
 
 
 def _of_csv(path: Path, dim: object, mistakes: Mistakes) -> list[dict[str, Any]]:

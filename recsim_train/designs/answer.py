@@ -10,14 +10,14 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.designs.searching import Design, Found
 from recsim_train.designs.wanted import Demand
+from recsim_train.placement.hosts import hosts_of
 from recsim_train.placement.plan import SERVERS
 from recsim_train.report import text
 from recsim_train.results.statistics import Z95, Z975
+from recsim_train.workload import shape
 
 _OWN = ("model", "links")
 """Causes of error that two strategies do not share."""
-BUSY = 0.85
-"""Share of the time from which on what is busy is marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Change:
     says: str
     bound: float
     """Examples per second at most, then."""
+    single: bool = True
+    """Whether one kind of change is enough; else two at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,27 @@ def _nothing(found: Found) -> str:
         )
     if found.unfit:
         ((first, _),) = found.problems.most_common(1)
-        return f"none of {count:,} designs fits into the hosts; most often: {first}"
+        nowhere = _fits_nowhere(found)
+        return f"none of {count:,} designs fits into the hosts{nowhere}; most often: {first}"
     why = "".join(f"; most often: {first}" for first, _ in found.failures.most_common(1))
     return f"none of {count:,} designs could be simulated{why}"
+
+
+def _fits_nowhere(found: Found) -> str:
+    """The largest table, where all hosts of a design together have no room for it."""
+    model = found.designs[0].candidate.job.plan.experiment.model
+    number, table = max(enumerate(model.tables), key=lambda known: known[1].rows)
+    size = float(table.rows * shape.row_bytes(model))
+    room = max(
+        sum(host.kind.memory for host in hosts_of(job.plan.instances, job.profile))
+        for job in (design.candidate.job for design in found.designs)
+    )
+    if size <= room:
+        return ""
+    return (
+        f": model.tables[{number}] alone, of {table.rows:,} rows, takes {text.size(size)}, and all "
+        f"hosts together have {text.size(room)}"
+    )
 
 
 def barriers(design: Design, target: float) -> tuple[Obstacle, ...]:

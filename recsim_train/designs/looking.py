@@ -70,16 +70,24 @@ class Look:
 
 def look(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
     """A `Look` as a row: whether a design fits, and its bounds."""
-    from recsim_train.sim.host.memory_check import check_memory
     from recsim_train.sim.why.beforehand import beforehand
 
     try:
-        check_memory(task.plan, task.cluster)
+        check_room(task.plan, task.cluster)
         known = beforehand(task.plan, rackless(task.cluster))
     except (UserError, RunFailed) as error:
         status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
         return task.number, {"bounds": {}, "status": status, "message": str(error)}
     return task.number, {"bounds": dict(known.bounds), "status": None, "message": None}
+
+
+def check_room(plan: Plan, cluster: Cluster) -> None:
+    """Raises UserError where a plan does not fit, or fills a host so far that it may not: only the
+    large parts are counted, and a design that runs out of memory is none."""
+    from recsim_train.sim.host.memory_check import check_memory, nearly_full
+
+    for said in nearly_full(check_memory(plan, cluster)):
+        raise UserError(f"{said}; a tenth of each host's memory is kept in reserve")
 
 
 def look_of(row: Mapping[str, Any]) -> Look:

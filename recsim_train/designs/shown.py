@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from recsim_train.designs.answer import BUSY, Recommended, busiest, evaluated
+from recsim_train.designs.answer import Recommended, busiest, evaluated
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.report import document as doc
@@ -15,10 +15,12 @@ from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.glossary import glossary
 from recsim_train.report.naming import phrase
+from recsim_train.report.what_if import KNEE
 from recsim_train.report.winner import listed
 from recsim_train.sim.host.memory import PART_NAMES
 
-HEADS = ("strategy", "hosts", "divided", "predicted", "90 % interval", "bound", "an hour", "memory")
+_HOURLY = "an hour"
+HEADS = ("strategy", "hosts", "divided", "predicted", "90 % interval", "bound", _HOURLY, "memory")
 MEASURED_HEADS = (
     "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
 )  # fmt: skip
@@ -64,7 +66,8 @@ def divided(design: Design) -> str:
         name = role.replace("_", " ")
         many = f"{hosts} x {each} {name}s" if each > 1 else f"{count} {name}{'s'[: count != 1]}"
         if role == "trainer":
-            many += f" of {job.plan.experiment.training.threads} threads"
+            threads = job.plan.experiment.training.threads
+            many += f" of {threads} thread{'s'[: threads != 1]}"
         said.append(many)
     count = design.candidate.hosts
     return f"{count} host{'' if count == 1 else 's'} ({listed(said)})"
@@ -91,6 +94,8 @@ def document(
     rows = [_cells(design) for design in first]
     marks = {0: "strong"}
     table = doc.TextTable.of(HEADS, rows, _WORDS, marks=marks)
+    if all(design.candidate.rented is None for design in first):
+        table = replace(table, columns=[c for c in table.columns if c.name != _HOURLY])
     tied = [_tied(answer)]
     binds = _binds(chosen)
     memory = _memory(chosen)
@@ -100,7 +105,10 @@ def document(
         forbids = [f"no bound by itself; {what}"]
     enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in answer.changes]
     if answer.met is False and not enough:
-        enough = ["none of those that were tried (network cards, uplinks, 16-bit wire, hosts)"]
+        enough = [
+            "none of those that were tried, nor two of them together (network cards and uplinks up "
+            "to 8 times as fast, numbers as bfloat16, more processes on a host, 8 times the hosts)"
+        ]
     notes = list((chosen.row or {}).get("notes") or [])
     cost = _cost(chosen)
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
@@ -202,7 +210,7 @@ def _tied(answer: Recommended) -> str:
 def _binds(design: Design) -> str:
     what = phrase(str((design.row or {}).get("bottleneck") or "nothing known"))
     busy = [
-        f"{name} {text.percent(share)} busy{' (near saturation)' if share > BUSY else ''}"
+        f"{name} {text.percent(share)} busy{' (near saturation)' if share >= KNEE else ''}"
         for name, share in busiest(design)
     ]
     do = relief(what)
@@ -229,6 +237,9 @@ def _cost(design: Design) -> list[str]:
     if rent is None or not eps:
         return []
     billion = text.money(rent.cost(1e9 / eps), rent.currency)
+    if design.interval is not None and design.interval[0]:
+        ends = [text.money(rent.cost(1e9 / end), rent.currency) for end in design.interval[::-1]]
+        billion += f" ({ends[0]} to {ends[1]})"
     sources = "; ".join(rent.sources)
     return [f"{_hourly(design)} an hour, {billion} for a billion examples ({sources})"]
 

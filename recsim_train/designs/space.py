@@ -25,9 +25,9 @@ from recsim_train.strategy.base import DenseService, EmbeddingService
 from recsim_train.strategy.registry import create, strategies
 from recsim_train.trace.facts import Rented
 
-_SHARES = (1.0, 0.5)
-"""Of the most hosts, where the search does not say how many. What is left open is coarse here, and
-refined about the best designs (`neighbours`)."""
+_SHARES = (1.0, 0.5, 0.25, 0.125)
+"""Of the most hosts, where the search does not say how many; and one. What is left open is coarse
+here, and refined about the best designs (`neighbours`)."""
 _SERVERS = (0, 1, 2, 4, 8, 16, 32, 64)
 """Hosts of embedding servers, up to half of all."""
 _DENSE = (0, 1, 2)
@@ -171,7 +171,7 @@ def splits(origin: Origin, most: int) -> Iterator[Split]:
     asked = any(isinstance(s, EmbeddingService) and s.access == "all" for s in services)
     dense = any(isinstance(s, DenseService) for s in services)
     readers = origin.loaded.experiment.roles.readers
-    totals = search.hosts or _distinct(ceil(share * most) for share in _SHARES)
+    totals = search.hosts or _distinct([1, *(ceil(share * most) for share in _SHARES)])
     for total in (n for n in totals if n <= most):
         left = total - readers
         for embedding in _few(search.embedding_hosts, _SERVERS, left // 2) if asked else (0,):

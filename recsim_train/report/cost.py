@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from recsim_train.report import text
 from recsim_train.results.figures import Summary
-from recsim_train.results.whole import Whole, whole_training
+from recsim_train.results.whole import BILLION, Whole, whole_training
 
-_MANY = 1e9
-"""Examples that a cost is said of."""
+HEAD = "cost/1e9 examples"
+"""Of a column."""
 
 
 def sentences(summary: Summary) -> list[str]:
     """What an hour and a billion examples cost; nothing where not every host has a price."""
-    rented, whole = summary.facts.rented, whole_training(summary, _MANY)
+    rented, whole = summary.facts.rented, whole_training(summary, BILLION)
     if rented is None or whole is None:
         return []
     hour = text.money(rented.per_hour, rented.currency)
@@ -32,8 +33,14 @@ def _amount(whole: Whole, interval: Sequence[float] | None) -> str:
 
 def cell(summary: Summary) -> str:
     """Of a billion examples, without its interval."""
-    whole = whole_training(summary, _MANY)
+    whole = whole_training(summary, BILLION)
     return text.NONE if whole is None else _amount(whole, ())
+
+
+def of_row(row: Mapping[str, Any]) -> str:
+    """As `cell`, of a row of many runs (`recsim_train.results.row`)."""
+    amount = row.get("cost_per_billion")
+    return text.NONE if amount is None else text.money(amount, row["currency"])
 
 
 def whole_said(summary: Summary, examples: float) -> str:

@@ -78,7 +78,7 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "staleness": [text.staleness(d.synchronisation) for d in found],
         "compression": [compression.cell(d) for d in found],
         "memory": [_memory(run) for run in runs],
-        "cost/1e9 examples": [cost.cell(d) for d in found],
+        cost.HEAD: [cost.cell(d) for d in found],
         "what binds": [binds.what if (binds := advice(d)) else text.NONE for d in found],
         "bound by": [naming.phrase(d.bottleneck or text.NONE) for d in found],
         "train loss": [_training(d) for d in found],

@@ -28,6 +28,8 @@ from recsim_train.results.statistics import Z95, Z975, holm, t_quantile
 CHANCE = 0.05
 """With which probability at most one change or more of all that are asked is shown where there is
 none."""
+KNEE = 0.85
+"""Busy share from which on queues make much of little."""
 WORTH_SAYING = 0.001
 """Changes of the throughput below this share are none."""
 SERVERS = {
@@ -129,7 +131,20 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
         said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
     said += [f"With {' or '.join(servers)}"] if servers else []
     said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in asked.skipped.items()]
-    return said + made_of(summary.facts.calibration_errors, _ended(summary))
+    made = made_of(summary.facts.calibration_errors, _ended(summary))
+    return said + made + (_knee(summary, step) if made else [])
+
+
+def _knee(summary: Summary, step: str) -> list[str]:
+    """That a resource is so busy that errors grow."""
+    name, share = max(summary.utilisation.items(), key=lambda item: item[1], default=("", 0.0))
+    if share < KNEE:
+        return []
+    return [
+        f"{naming.resource(name)} is {text.percent(share)} busy: near saturation queues answer to "
+        "a small error with a larger one, and the interval is as wide as the throughput moved when "
+        f"all inputs were changed by {step}"
+    ]
 
 
 def _ended(summary: Summary) -> float | None:

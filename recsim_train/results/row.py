@@ -9,6 +9,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Summary, document_of
 from recsim_train.results.folder import clean
+from recsim_train.results.whole import BILLION, whole_training
 from recsim_train.trace.facts import Facts
 
 COMPLETE, DOES_NOT_FIT, FAILED = "complete", "does not fit", "failed"
@@ -38,6 +39,10 @@ COLUMNS: Mapping[str, str] = {
     "embedding_servers": "int64",
     "dense_servers": "int64",
     "readers": "int64",
+    "hosts": "int64",
+    "cost_per_hour": "double",
+    "cost_per_billion": "double",
+    "currency": "string",
     "cores": "double",
     "threads": "int64",
     "operation_threads": "int64",
@@ -62,7 +67,8 @@ COLUMNS: Mapping[str, str] = {
 }
 """Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
 iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
-process; ``memory_share``: the fullest host's; ``cores``: of all hosts together;
+process; ``memory_share``: the fullest host's; ``hosts``: that are paid for, and what they cost an
+hour and a billion examples, in ``currency``, where all have a price; ``cores``: of all hosts;
 ``examples_per_step``: that one step of the whole job processes, an iteration of every training
 loop; ``nic_bytes``: for each such step, sent by all NICs of hosts of their own, from start to end;
 ``notes``: what a reader must know of it, one sentence each;
@@ -118,6 +124,8 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
     named = document["facts"] | document
     low, high = summary.ci95 or (None, None)
     least, most = facts.calibration_ci95 or (None, None)
+    whole = whole_training(summary, BILLION)
+    rented = facts.rented
     return {key: named[key] for key in COLUMNS.keys() & named.keys()} | {
         "eps_low": low,
         "eps_high": high,
@@ -129,6 +137,10 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
         "sync_gap_per_thread": synchronisation.sync_gap_per_thread,
         "staleness": staleness and staleness.mean,
         "cores": cores_of(facts, colocate),
+        "hosts": None if rented is None else rented.hosts,
+        "cost_per_hour": None if rented is None else rented.per_hour,
+        "cost_per_billion": None if whole is None else whole.cost,
+        "currency": None if rented is None else rented.currency,
         "cpu_per_example": cpu_by_line(summary),
         "memory_bytes": max((use.bytes for use in uses), default=None),
         "memory_share": max(shares, default=None),

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from recsim_train.results.figures import Summary
 from recsim_train.results.interval import of_summary
 
+BILLION = 1e9
+"""Examples that a cost is said of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Whole:

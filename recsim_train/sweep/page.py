@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import UserError
+from recsim_train.report import cost, text
 from recsim_train.report import document as doc
-from recsim_train.report import text
 from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import Findings
@@ -42,6 +42,7 @@ HEADS = (
     "bound",
     "payload/step",
     "memory",
+    cost.HEAD,
     "bound by",
 )
 _WORDS = ("strategy", "settings", "bound by")
@@ -58,11 +59,13 @@ def swept(
     page, written = Where.PAGE, Where.WRITTEN
     points = [(findings.strategy(row), row) for row in record.rows]
     large = len(points) > MOST_ROWS
+    priced = any(row.get("currency") for row in record.rows)
     profiles = sorted({str(row["profile"]) for row in record.rows})
 
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
-        return doc.TextTable.of(HEADS, rows, _WORDS, where=where)
+        whole = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
+        return whole if priced else replace(whole, columns=[*filter(_of_no_cost, whole.columns)])
 
     def figure(name: str) -> list[doc.Picture]:
         return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
@@ -191,8 +194,13 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
         text.rate(row["bound_eps"]),
         text.size(row["bytes_per_step"]),
         text.percent(row["memory_share"]),
+        cost.of_row(row),
         binding(row),
     ]
+
+
+def _of_no_cost(column: doc.Column) -> bool:
+    return column.name != cost.HEAD
 
 
 def notes(findings: SweepFindings) -> Sequence[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from recsim_train.config.machines import machines
 from recsim_train.config.profiles import load_cluster
-from tests.commands import command
+from tests.commands import answer, command
 
 BASE = str((Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml").resolve())
 EXPERIMENT = """
@@ -38,6 +40,51 @@ def test_what_is_written_is_what_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
     done = command("simulate", "small.yaml", "--cluster", "mine.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_machine_of_a_vendor(tmp_path: Path) -> None:
+    words = "cluster", "new", "a.yaml", "--extends", BASE, "--machine", "c7i.8xlarge"
+    assert command(*words, "--hosts", "5", cwd=tmp_path).returncode == 0
+    found = load_cluster(str(tmp_path / "a.yaml"))
+    host = found.hosts["default"]
+    assert (host.cores, host.memory, host.nic) == (16, 64 << 30, 12.5e9 / 8)
+    assert found.network.connection_cap == 5e9 / 8
+    assert host.rent is None  # a price is nobody's but the user's
+    written = (tmp_path / "a.yaml").read_text()
+    assert f"a c7i.8xlarge: {machines()['c7i.8xlarge'].source}, " in written
+    assert "compute priced by" in written
+    assert "not calibrated" in written
+    assert command(*words, "--cores", "8", "--force", cwd=tmp_path).returncode == 0
+    assert load_cluster(str(tmp_path / "a.yaml")).hosts["default"].cores == 8
+
+
+def test_a_rate_that_is_not_promised_is_asked_for(tmp_path: Path) -> None:
+    words = "cluster", "new", "a.yaml", "--extends", BASE, "--machine", "Standard_D32s_v5"
+    done = command(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the vendor says a most of 16Gbit/s and promises no rate: give --nic" in done.stderr
+    assert command(*words, "--nic", "9Gbit/s", cwd=tmp_path).returncode == 0
+    assert load_cluster(str(tmp_path / "a.yaml")).hosts["default"].nic == 9e9 / 8
+
+
+def test_an_unknown_machine(tmp_path: Path) -> None:
+    done = command("cluster", "new", "a.yaml", "--machine", "c7i.8xlarg", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'c7i.8xlarg' is not known; did you mean c7i.8xlarge?" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_machines_are_listed_with_their_pages(tmp_path: Path) -> None:
+    found = answer("cluster", "machines", cwd=tmp_path)["machines"]
+    assert [machine["name"] for machine in found] == list(machines())
+    for machine in found:
+        assert 2 * machine["cores"] == machine["vcpus"], machine["name"]
+        assert bool(machine["nic"]) != bool(machine["nic_most"]), machine["name"]
+        assert machine["source"].startswith("https://")
+        assert re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", machine["date"])
+    done = command("cluster", "machines", cwd=tmp_path)
+    assert "not promised, at most 16Gbit/s" in " ".join(done.stdout.split())
+    assert found[0]["source"] in done.stdout.replace("\n", "")
 
 
 def test_one_rack_needs_no_topology(tmp_path: Path) -> None:

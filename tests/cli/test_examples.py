@@ -31,6 +31,21 @@ def test_no_number(tmp_path: Path, given: str) -> None:
     assert "expected a number such as 5000000 or 5M" in " ".join(done.stderr.split())
 
 
+def test_epochs(tmp_path: Path) -> None:
+    rows = ("--set", "data.rows=800_000")
+    (run,) = answer(*SIMULATE, *rows, "--epochs", "2.5", cwd=tmp_path)["runs"]
+    assert run["whole_training"]["examples"] == 2e6
+    done = command(*SIMULATE, "--epochs", "2", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--epochs: how many examples one has is not known: give data.rows" in done.stderr
+    done = command(*SIMULATE, *rows, "--epochs", "2", "--examples", "5M", cwd=tmp_path)
+    assert "both say how much is trained: give one of them" in done.stderr
+    for wrong in ("0", "-1", "nan", "few"):
+        done = command(*SIMULATE, *rows, f"--epochs={wrong}", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "expected a number above 0" in " ".join(done.stderr.split())
+
+
 def test_a_sweep_has_none(tmp_path: Path) -> None:
     done = command(*SIMULATE, "--set", "roles.trainers=[1, 2]", "--examples=5M", cwd=tmp_path)
     assert done.returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,51 @@ def test_no_such_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "e.yaml:6:" in said
     (tmp_path / "t.csv").write_bytes(b"rows\n\xff\n")
     assert "cannot read 't.csv' as CSV of tables" in problem(tmp_path, "t.csv")
+
+
+def torchrec(**more: object) -> str:
+    """As json.dump(..., default=str) writes dataclasses.asdict of an EmbeddingBagConfig."""
+    known = {
+        "num_embeddings": 50, "embedding_dim": 8, "name": "t0", "data_type": "DataType.FP32",
+        "feature_names": ["f0"], "weight_init_max": None, "init_fn": "functools.partial(...)",
+        "need_pos": False, "use_virtual_table": False, "pooling": "PoolingType.SUM",
+    }  # fmt: skip
+    return json.dumps(known | more)
+
+
+def test_configurations_of_torchrec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").write_text(f"[{torchrec()},\n {torchrec(ids=4)}]")
+    assert tables(tmp_path, "t.json") == (Table(rows=50), Table(rows=50, ids=4))
+    (tmp_path / "t.yaml").write_text("- 7\n- {count: 2, rows: 1k}\n")
+    assert tables(tmp_path, "t.yaml") == (Table(rows=7), *[Table(rows=1000)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            f"[1,\n{torchrec(pooling='PoolingType.MEAN')}]",
+            "model.tables[1].pooling: expected SUM, as all tables are here, got MEAN",
+        ),
+        (f"[{torchrec(data_type='DataType.FP16')}]", "t.json:1:"),
+        (f"[{torchrec(data_type='DataType.FP16')}]", "data_type: expected FP32"),
+        (
+            f"[{torchrec(feature_names=['f0', 'f1'])}]",
+            "feature_names: 2 features share this table",
+        ),
+        (f"[1,\n {torchrec(idz=4)}]", "t.json:2:"),
+        ("[1, -5]", "t.json:1:5: model.tables[1]"),
+        ("[1", "t.json:1:"),
+        ('"many"', "expected a list of row counts"),
+        ("", "expected a list of row counts"),
+    ],
+)
+def test_mistakes_in_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").write_text(text)
+    assert said in problem(tmp_path, "t.json")
+    (tmp_path / "t.json").unlink()
+    assert "cannot read 't.json' as a list of tables: No such file" in problem(tmp_path, "t.json")

@@ -7,6 +7,7 @@ from math import inf
 
 import pytest
 
+from recsim_train.config.errors import UserError
 from recsim_train.designs import looking
 from recsim_train.designs.answer import NoDesignError, Recommended, answer_of, barriers
 from recsim_train.designs.searching import Design, Found, Searcher
@@ -14,11 +15,17 @@ from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
 from recsim_train.session.caller import NOBODY
 from recsim_train.session.pool import Finished, Task
+from recsim_train.sim.host.memory import by_host, memory_uses
 from recsim_train.sim.run import simulate
 from tests.recommend.conftest import CORES, RENT, Spaces
 
 FEW = {
     "embedding_hosts": [1, 2], "dense_hosts": [1], "trainers_per_host": [1, 2],
+    "servers_per_host": [1],
+}  # fmt: skip
+
+FEW_PROCESSES = {
+    "embedding_hosts": [0, 1], "dense_hosts": [0, 1], "trainers_per_host": [1],
     "servers_per_host": [1],
 }  # fmt: skip
 
@@ -166,6 +173,37 @@ def test_where_nothing_fits_it_is_said_what(spaces: Spaces) -> None:
     space = spaces("strategy=allreduce", small, strategies="false", hosts=[2, 3], **FEW)
     with pytest.raises(NoDesignError, match=r"fits into the hosts.*GiB"):
         searched(space, Demand())
+
+
+def test_a_table_that_fits_nowhere_is_named(spaces: Spaces) -> None:
+    sets = ["model.tables=[100, 3G, 50]", "cluster.hosts.default.memory=8 GiB"]
+    space = spaces("strategy=[flat_ps, allreduce]", *sets, hosts=[2, 3], **FEW)
+    with pytest.raises(NoDesignError, match=r"model\.tables\[1\] alone, of 3,000,000,000 rows"):
+        searched(space, Demand())
+
+
+def test_a_tenth_of_the_memory_is_kept(spaces: Spaces) -> None:
+    space = spaces("strategy=allreduce", strategies="false", hosts=[3], **FEW)
+    (job, *_) = (candidate.job for candidate in space.candidates)
+    fullest = max(
+        by_host(memory_uses(job.plan, job.profile), job.profile), key=lambda host: host.filled
+    )
+    for share, fits in ((0.89, True), (0.91, False)):
+        memory = f"cluster.hosts.default.memory={fullest.needed / share:.0f} B"
+        tight = spaces("strategy=allreduce", memory, strategies="false", hosts=[3], **FEW)
+        plan = next(c.job for c in tight.candidates if c.split == space.candidates[0].split)
+        if fits:
+            looking.check_room(plan.plan, plan.profile)
+        else:
+            with pytest.raises(UserError, match="a tenth of each host's memory is kept"):
+                looking.check_room(plan.plan, plan.profile)
+
+
+def test_a_target_below_one_hosts_takes_one(spaces: Spaces) -> None:
+    space = spaces("strategy=flat_ps", strategies="false", most=8, **FEW_PROCESSES)
+    answer = searched(space, Demand(target=1.0, by="hosts"))
+    assert answer.met is True
+    assert answer.chosen.candidate.hosts == 1
 
 
 def test_an_interrupt_leaves_what_is_known(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:

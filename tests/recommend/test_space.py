@@ -62,6 +62,21 @@ def test_further_settings_are_combined_with_everything(spaces: Spaces) -> None:
     assert rates == {1e9 / 8, 2e9 / 8}
 
 
+def test_types_of_hosts_are_settings_too(spaces: Spaces) -> None:
+    small = "{cores: 2, memory: 8 GiB, nic: 1 Gbit/s}"
+    large = (
+        "{cores: 4, memory: 16 GiB, nic: 2 Gbit/s, "
+        "rent: {per_hour: 3, currency: EUR, source: a contract, date: 2026-11-27}}"
+    )
+    settings = f"{{cluster.hosts.trainer: [{small}, {large}]}}"
+    few = {**FEW, "hosts": [2]}
+    found = spaces("strategy=allreduce", RENT, strategies="false", settings=settings, **few)
+    types = {c.job.profile.host("trainer").cores: c.per_hour for c in found.candidates}
+    assert types.keys() == {2, 4}
+    assert types[2] is None
+    assert types[4] is not None
+
+
 def test_trainers_hold_the_tables_where_there_are_no_servers(spaces: Spaces) -> None:
     found = spaces("strategy=flat_ps", strategies="false", most=4)
     apart = {

@@ -15,7 +15,7 @@ from recsim_train.sweep.page import report_on_sweep
 from recsim_train.trace.facts import CriticalPath, Facts, ProcessMemory, WhatIf
 from recsim_train.validation.folder import MEASURED, ValidationFolder
 from recsim_train.validation.page import write
-from tests.browser import PROGRAM, Tab, tab
+from tests.browser import PROGRAM, Tab, check_whole, tab
 from tests.sweep.made import scaling
 
 pytestmark = [
@@ -25,8 +25,6 @@ pytestmark = [
 MEASURED_CLUSTERS = (
     Path(__file__).parents[2] / "benchmarks" / "results" / "clusters-2026-11-27" / "validation.json"
 )
-LEAST_LETTERS = 9.0
-"""Pixels of the smallest letters of a figure."""
 
 Page = Callable[[Path, Any], Path]
 
@@ -103,50 +101,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
         yield shown
 
 
-LAID_OUT = """(() => {
-  for (const folded of document.querySelectorAll("details")) folded.open = true;
-  const wide = document.documentElement, seen = (e) => e.getBoundingClientRect();
-  const figures = [...document.querySelectorAll(".drawing svg")].filter((e) => seen(e).width > 0);
-  return {
-    page: [wide.scrollWidth, wide.clientWidth],
-    tables: [...document.querySelectorAll(".table")].map(
-      (e) => [e.innerText, e.scrollWidth, e.clientWidth]),
-    inside: [...document.querySelectorAll(".table, .drawing svg, .tile, .box, pre")]
-      .every((e) => seen(e).left >= 0 && seen(e).right <= wide.clientWidth),
-    cards: [...document.querySelectorAll(".tile")].map((e) => [e.scrollWidth, e.clientWidth]),
-    figures: figures.length,
-    letters: figures.flatMap((e) => [...e.querySelectorAll("text")].map((t) => {
-      const scale = t.getScreenCTM();
-      return parseFloat(getComputedStyle(t).fontSize) * Math.hypot(scale.a, scale.b);
-    })).reduce((a, b) => Math.min(a, b), 99),
-    ground: getComputedStyle(document.body).backgroundColor,
-  };
-})()"""
-
-
 @pytest.mark.parametrize("made", [pair, several, alone, sweep, validation])
 def test_a_page_is_whole_in_any_window(
     made: Page, tmp_path: Path, factory: Any, browser: Tab
 ) -> None:
-    page = made(tmp_path, factory)
-    grounds = {}
-    for dark in (False, True):
-        for width in (1400, 420):
-            browser.open(page, width, dark=dark)
-            found = browser.value(LAID_OUT)
-            assert found["page"] == [width, width]
-            assert found["inside"]
-            assert len(found["tables"]) > 1
-            assert all(content <= room for content, room in found["cards"])
-            if width == 1400:  # narrower, tables scroll within themselves
-                cut = [head for head, content, room in found["tables"] if content > room]
-                assert cut == []
-            assert found["figures"] > 1
-            assert found["letters"] >= LEAST_LETTERS
-            assert browser.complaints == []
-            assert browser.requested == [page.as_uri()]
-            grounds[dark] = found["ground"]
-    assert grounds[False] != grounds[True]
+    check_whole(browser, made(tmp_path, factory), tables=2, figures=2)
 
 
 def test_a_table_is_sorted_by_the_figures_of_a_column(

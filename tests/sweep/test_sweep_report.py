@@ -185,6 +185,21 @@ def test_what_if_says_what_is_surer_than_its_error(factory: Any) -> None:
     assert what_if_figure(summary, "w", "flat_ps") is not None
 
 
+def test_near_saturation_it_is_said_what_the_interval_rests_on(factory: Any) -> None:
+    facts = Facts(
+        elasticities={"nic": 0.14},
+        elasticity_errors={"nic": 0.01},
+        calibration_errors={"prices": 0.02},
+        what_if=WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}, degrees=10),
+    )
+    for busy, said in ((0.92, True), (0.6, False)):
+        used = {"embedding_server[0].nic.tx": busy, "trainer[0].cores": 0.3}
+        summary = factory.summary(examples_per_second=100.0, facts=facts, utilisation=used)
+        *_, last = sentences(summary)
+        assert ("near saturation queues answer to a small error with a larger one" in last) is said
+        assert ("embedding server 0" in last and "92.0 % busy" in last) is said
+
+
 def test_what_if_that_was_not_asked(factory: Any) -> None:
     nothing = factory.summary(examples_per_second=5.0)
     assert sentences(nothing) == []
@@ -338,7 +353,7 @@ def test_at_one_place_the_points_with_most_examples_stand(tmp_path: Path) -> Non
     assert [dot.row["examples_per_step"] for dot in line.dots] == [19, 38]
 
 
-def test_calibration_and_caveats_are_in_every_form(tmp_path: Path) -> None:
+def test_calibration_and_caveats_are_in_everywhere(tmp_path: Path) -> None:
     found = sized(tmp_path)
     shown = Console(file=io.StringIO(), width=200)
     show(swept(found), shown)
@@ -358,3 +373,13 @@ def test_calibration_and_caveats_are_in_every_form(tmp_path: Path) -> None:
     assert first["examples_per_step"] == "100"
     assert first["calibration_low"] == "7.0"
     assert json.loads(first["notes"]) == ["All of them.", "This one."]
+
+
+def test_a_column_of_costs_where_there_are_prices(tmp_path: Path) -> None:
+    free = [at(1, 100.0, 0.02), at(2, 190.0, 0.02)]
+    priced = [free[0], at(2, 190.0, 0.02, cost_per_billion=8771.93, currency="EUR")]
+    for form in everywhere(sweep(tmp_path / "none", free), tmp_path / "a"):
+        assert "cost/1e9" not in form
+    for form in everywhere(sweep(tmp_path / "some", priced), tmp_path / "b"):
+        assert "cost/1e9 examples" in form
+        assert "8,770 EUR" in form

@@ -1,0 +1,49 @@
+"""What would lift a design above a target."""
+
+from __future__ import annotations
+
+import pytest
+
+from recsim_train.designs.changes import changes
+from recsim_train.designs.searching import Design
+from recsim_train.sim.why.beforehand import beforehand
+from tests.recommend.conftest import Spaces
+
+DIVIDED = {
+    "embedding_hosts": [1], "dense_hosts": [1], "trainers_per_host": [1], "servers_per_host": [1],
+    "hosts": [4],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("nic", ["2 Mbit/s", "2 Gbit/s"])
+def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, nic: str) -> None:
+    (candidate,) = spaces(
+        "strategy=flat_ps", f"cluster.hosts.default.nic={nic}", strategies="false", **DIVIDED
+    ).candidates
+    design = Design(0, candidate)
+    bound = beforehand(candidate.job.plan, candidate.job.profile).bound
+    assert bound is not None
+    for times in (1.1, 3.0, 10.0):
+        found = changes(design, times * bound)
+        assert all(change.bound >= times * bound for change in found)
+        assert len({change.single for change in found}) <= 1
+        if times < 8.0:  # so much of everything is tried
+            assert found
+            assert found[0].single
+        elif "Mbit" in nic:  # more hosts whose cards are faster, too
+            assert found
+            assert not found[0].single
+    assert changes(design, 1e4 * bound) == ()
+
+
+def test_what_does_not_bind_lifts_nothing(spaces: Spaces) -> None:
+    """On slow links another division of the cores changes no bound; a faster card does."""
+    (candidate,) = spaces(
+        "strategy=flat_ps", "cluster.hosts.default.nic=2 Mbit/s", strategies="false", **DIVIDED
+    ).candidates
+    bound = beforehand(candidate.job.plan, candidate.job.profile).bound
+    assert bound is not None
+    said = [change.says for change in changes(Design(0, candidate), 1.2 * bound)]
+    assert "1.25 times as fast network cards and uplinks" in said
+    assert "5 hosts instead of 4, divided alike" not in said  # servers of 1.25 hosts are one
+    assert not any("per_host" in one for one in said)
