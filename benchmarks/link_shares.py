@@ -13,6 +13,10 @@ servers at once, each asked before it sends and heard when it has received. "ove
 same, where clients are in one rack and servers in another one. `duplex` is the share of what both
 directions of a server's link, or of the uplink, carry together that they have carried; clients that
 stay in step reach 0.5, for they all receive and then all send.
+
+"not awaited": clients of several servers that ask again as soon as they have sent, so that the next
+request follows on the same connection. `seconds` of a turn beside `serial`, what its bytes take one
+after the other on a client's link.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ import json
 import socket
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import IPv4Address
 from math import log, sqrt
@@ -160,35 +165,90 @@ def turns(
     uplink between clients and servers carries do their own links carry; 0: there is none."""
     hosts = _hosts(servers + clients, mbit * (faster or 1.0), queue, servers if faster else 0)
     uplinks = (_link(mbit, queue),) * (2 if faster else 0)
+
+    def serve(connection: socket.socket) -> None:
+        for _ in range(turns):
+            _receive(connection, heads)
+            connection.sendall(bytes(size))
+            _receive(connection, size)
+            connection.sendall(bytes(heads))
+
+    def ask(connection: socket.socket, both: threading.Barrier, own: list[float]) -> None:
+        for _ in range(turns):
+            connection.sendall(bytes(heads))
+            _receive(connection, size)
+            both.wait(LIMIT)
+            connection.sendall(bytes(size))
+            _receive(connection, heads)
+            both.wait(LIMIT)
+            own.append(time.monotonic())
+
+    times = _talk(EmulatedLayout(hosts, uplinks), servers, serve, ask)
+    begun, done, count = _counted(times, turns)
+    if done <= begun:
+        return 0.0
+    moved = 2 * size * count * (servers if faster else 1)
+    return moved / (done - begun) / (2 * mbit * MBIT * SEGMENT / FRAME)
+
+
+def not_awaited(
+    clients: int, servers: int, mbit: float, queue: str, size: int, turns: int, asks: int, away: int
+) -> float:
+    """Seconds of a turn of clients that ask by ``asks`` bytes, receive and send ``size`` bytes from
+    and to each server, and wait for no word that these have arrived. ``mbit``: of a client's link;
+    ``away``: so many times as fast are servers' links."""
+    hosts = _hosts(servers + clients, mbit, queue)
+    fast = _link(mbit * away, queue)
+    hosts = (*(replace(host, link=fast) for host in hosts[:servers]), *hosts[servers:])
+
+    def serve(connection: socket.socket) -> None:
+        for _ in range(turns):
+            _receive(connection, asks)
+            connection.sendall(bytes(size))
+            _receive(connection, size)
+        connection.sendall(b".")
+
+    def ask(connection: socket.socket, both: threading.Barrier, own: list[float]) -> None:
+        for _ in range(turns):
+            connection.sendall(bytes(asks))
+            _receive(connection, size)
+            both.wait(LIMIT)
+            own.append(time.monotonic())
+            connection.sendall(bytes(size))
+        _receive(connection, 1)
+
+    begun, done, count = _counted(_talk(EmulatedLayout(hosts), servers, serve, ask), turns)
+    return (done - begun) * clients / count if count else 0.0
+
+
+Asks = Callable[[socket.socket, threading.Barrier, list[float]], None]
+
+
+def _talk(
+    layout: EmulatedLayout, servers: int, serve: Callable[[socket.socket], None], ask: Asks
+) -> list[list[float]]:
+    """When each client ended its turns. The first hosts are servers; a client's connections have a
+    thread each at both ends, and a barrier of their own."""
+    hosts = layout.hosts
+    clients = len(hosts) - servers
     begin = threading.Barrier(clients * servers)
     times: list[list[float]] = [[] for _ in range(clients)]
 
-    def serve(server: socket.socket) -> None:
+    def served(server: socket.socket) -> None:
         with server:
             connection, _ = server.accept()
         with connection:
             connection.settimeout(LIMIT)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(turns):
-                _receive(connection, heads)
-                connection.sendall(bytes(size))
-                _receive(connection, size)
-                connection.sendall(bytes(heads))
+            serve(connection)
 
-    def ask(address: str, client: int, both: threading.Barrier, own: list[float]) -> None:
+    def asked(address: str, client: int, both: threading.Barrier, own: list[float]) -> None:
         with socket.create_connection((address, PORT + client), timeout=LIMIT) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             begin.wait(LIMIT)
-            for _ in range(turns):
-                connection.sendall(bytes(heads))
-                _receive(connection, size)
-                both.wait(LIMIT)
-                connection.sendall(bytes(size))
-                _receive(connection, heads)
-                both.wait(LIMIT)
-                own.append(time.monotonic())
+            ask(connection, both, own)
 
-    with EmulatedCluster(EmulatedLayout(hosts, uplinks)) as cluster:
+    with EmulatedCluster(layout) as cluster:
         threads = []
         for client in range(clients):
             both = threading.Barrier(servers)
@@ -198,21 +258,22 @@ def turns(
                 home, address = cluster.namespace(host.name), str(host.address)
                 home.do(partial(_listen, address, PORT + client, made))
                 own = times[client] if number == 0 else []
-                asks = partial(ask, address, client, both, own)
+                asks = partial(asked, address, client, both, own)
                 threads += [
-                    threading.Thread(target=home.do, args=[partial(serve, made[0])]),
+                    threading.Thread(target=home.do, args=[partial(served, made[0])]),
                     threading.Thread(target=away.do, args=[asks]),
                 ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(4 * LIMIT)
+    return times
+
+
+def _counted(times: Sequence[Sequence[float]], turns: int) -> tuple[float, float, int]:
+    """From when all have done half of their turns until the first is done; and turns in between."""
     begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
-    if done <= begun:
-        return 0.0
-    moved = 2 * size * sum(begun < at <= done for own in times for at in own)
-    moved *= servers if faster else 1
-    return moved / (done - begun) / (2 * mbit * MBIT * SEGMENT / FRAME)
+    return begun, done, sum(begun < at <= done for own in times for at in own)
 
 
 def _receive(connection: socket.socket, size: int) -> None:
@@ -246,12 +307,20 @@ OVER = (
     (2, 6, 80, 128, 24, 1), (4, 4, 80, 128, 24, 0.5),
 )  # fmt: skip
 """(servers, clients, Mbit/s of the uplink, KiB of a message, turns, how much faster hosts are)"""
+NOT_AWAITED = (
+    (1, 1, 20, 53, 13, 40, 6), (2, 1, 20, 27, 7, 60, 6), (4, 1, 20, 13, 3, 60, 6),
+    (2, 1, 20, 64, 16, 40, 6), (2, 1, 40, 128, 32, 40, 6), (2, 1, 20, 8, 2, 100, 6),
+    (2, 3, 20, 27, 7, 40, 1), (3, 4, 40, 32, 8, 60, 1), (2, 3, 20, 27, 7, 40, 6),
+    (2, 6, 40, 32, 8, 60, 1),
+)  # fmt: skip
+"""(servers, clients, Mbit/s of a client, KiB of a message, KiB that ask for it, turns, how much
+faster servers are)"""
 HEADS = 100
 """Bytes by which clients of several servers ask for a message, and are told that one is there."""
 
 
 def main() -> None:
-    """Measure both tables."""
+    """Measure all tables."""
     about = {
         "--rounds": (30, "of each setting of messages at once"),
         "--repeats": (3, "of each setting of clients in turn; the median counts"),
@@ -307,6 +376,27 @@ def main() -> None:
                 duplex=round(median(tries), 3),
                 least=round(min(tries), 3),
                 most=round(max(tries), 3),
+            )
+        for servers, flows, mbit, kib, ids, many, away in NOT_AWAITED:
+            if asked.only not in ("", "not awaited"):
+                continue
+            sizes = kib << 10, many, ids << 10, away
+            tries = [not_awaited(flows, servers, mbit, queue, *sizes) for _ in range(asked.repeats)]
+            moved = servers * (2 * kib + ids) * 1024
+            say(
+                queue=queue,
+                pattern="not awaited",
+                servers=servers,
+                flows=flows,
+                mbit=mbit,
+                kib=kib,
+                asks=ids,
+                rounds=many,
+                away=away,
+                seconds=round(median(tries), 5),
+                least=round(min(tries), 5),
+                most=round(max(tries), 5),
+                serial=round(moved / (mbit * MBIT * SEGMENT / FRAME), 5),
             )
     if asked.out:
         Path(asked.out).write_text(json.dumps(found, indent=1) + "\n")
