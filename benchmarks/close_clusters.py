@@ -41,11 +41,8 @@ def candidates(draw: Random, number: int) -> list[dict[str, Any]]:
     model = drawn.drawn_model(draw, number, turn) | {"name": f"close-{number}"}
     roles = drawn.drawn_roles(draw, turn, {"kind": "allreduce"})
     cluster = drawn.drawn_cluster(draw, turn, roles)
-    sizes = draw.sample(drawn.BATCHES, len(drawn.BATCHES))
-    short = [n for n in sizes if drawn.seconds_of(model, n, roles, cluster) < drawn.LONGEST]
-    batch = (short or [drawn.BATCHES[0]])[0]
-    least = round(drawn.SECONDS / drawn.seconds_of(model, batch, roles, cluster))
-    steps = max(drawn.LEAST_STEPS, min(drawn.MOST_STEPS, least))
+    batch = drawn.drawn_batch(draw, model, roles, cluster)
+    wanted = drawn.SECONDS / drawn.seconds_of(model, batch, roles, cluster)
     return [
         {
             "strategy": dict(kind),
@@ -54,7 +51,7 @@ def candidates(draw: Random, number: int) -> list[dict[str, Any]]:
             "training": {
                 "batch_size": batch,
                 "threads": 1,
-                "steps": steps + -steps % drawn.period_of(kind),
+                "steps": drawn.steps_of(wanted, drawn.period_of(kind)),
                 **drawn.LEARNING,
             },
             "cluster": cluster,

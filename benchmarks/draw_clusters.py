@@ -110,6 +110,17 @@ def drawn_roles(draw: Random, turn: str, strategy: dict[str, Any]) -> dict[str, 
     return {"trainers": trainers, "embedding_servers": servers, "dense_servers": 1}
 
 
+def hosts_of(kinds: dict[str, Any], queue: str) -> dict[str, Any]:
+    """A cluster of hosts of these kinds, over this machine's prices."""
+    network = {
+        "latency": "30 us",
+        "efficiency": TCP_OVER_ETHERNET,
+        "connection_cap": None,
+        "queue": queue,
+    }
+    return {"extends": "local", "colocate": False, "hosts": kinds, "network": network}
+
+
 def drawn_cluster(draw: Random, turn: str, roles: dict[str, int]) -> dict[str, Any]:
     """Hosts of their own, over this machine's prices."""
     hosts = sum(roles.values())
@@ -122,13 +133,7 @@ def drawn_cluster(draw: Random, turn: str, roles: dict[str, int]) -> dict[str, A
     if turn == "trainer":
         slow = max(RATES[0], rate // draw.choice((4, 8)))
         kinds["trainer"] = {"cores": CORES, "memory": "8 GiB", "nic": f"{slow} Mbit/s"}
-    network = {
-        "latency": "30 us",
-        "efficiency": TCP_OVER_ETHERNET,
-        "connection_cap": None,
-        "queue": draw.choice(("fifo", "fair")),
-    }
-    cluster = {"extends": "local", "colocate": False, "hosts": kinds, "network": network}
+    cluster = hosts_of(kinds, draw.choice(("fifo", "fair")))
     if turn == "uplink" or (turn == "server" and draw.random() < 0.2):
         over = draw.choice((4, 6, 8)) if turn == "uplink" else 2
         arrange = draw.choice(("spread", "fill"))
@@ -157,6 +162,21 @@ def period_of(strategy: dict[str, Any]) -> int:
     return int(strategy.get("every") or strategy.get("compression", {}).get("refresh") or 1)
 
 
+def drawn_batch(
+    draw: Random, model: dict[str, Any], roles: dict[str, int], cluster: dict[str, Any]
+) -> int:
+    """Examples of a batch, whose steps are not too long if there is such a size."""
+    sizes = draw.sample(BATCHES, len(BATCHES))
+    short = [size for size in sizes if seconds_of(model, size, roles, cluster) < LONGEST]
+    return (short or [BATCHES[0]])[0]
+
+
+def steps_of(wanted: float, period: int) -> int:
+    """So many steps, within limits, in whole periods."""
+    steps = max(LEAST_STEPS, min(MOST_STEPS, round(wanted)))
+    return steps + -steps % period
+
+
 def drawn_point(draw: Random, number: int) -> dict[str, Any]:
     """One setting on its cluster."""
     turn = TURNS[number % len(TURNS)]
@@ -165,13 +185,9 @@ def drawn_point(draw: Random, number: int) -> dict[str, Any]:
         strategy = dict(draw.choice(ALONE))
     model, roles = drawn_model(draw, number, turn), drawn_roles(draw, turn, strategy)
     cluster = drawn_cluster(draw, turn, roles)
-    sizes = draw.sample(BATCHES, len(BATCHES))
-    short = [size for size in sizes if seconds_of(model, size, roles, cluster) < LONGEST]
-    batch = (short or [BATCHES[0]])[0]
-    wanted = SECONDS * (4 if turn == "cores" else 1)
-    least = round(wanted / seconds_of(model, batch, roles, cluster))
-    steps = max(LEAST_STEPS, min(MOST_STEPS, least))
-    steps += -steps % period_of(strategy)
+    batch = drawn_batch(draw, model, roles, cluster)
+    seconds = SECONDS * (4 if turn == "cores" else 1)
+    steps = steps_of(seconds / seconds_of(model, batch, roles, cluster), period_of(strategy))
     return {
         "strategy": strategy,
         "model": model,

@@ -20,12 +20,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import draw_clusters as drawn
 import yaml
 from script import exponent, options, table
 
-from recsim_train.config.frames import TCP_OVER_ETHERNET
-
-CORES = 16
 PERIOD = 20
 """Steps: whole periods of all strategies here."""
 HALF = 0.5
@@ -151,14 +149,8 @@ def model(name: str, tables: int, dim: int, top: list[int], ids: int = 1) -> dic
 
 
 def cluster(mbit: int) -> dict[str, Any]:
-    network = {
-        "latency": "30 us",
-        "efficiency": TCP_OVER_ETHERNET,
-        "connection_cap": None,
-        "queue": "fifo",
-    }
-    host = {"cores": CORES, "memory": "8 GiB", "nic": f"{mbit} Mbit/s"}
-    return {"extends": "local", "colocate": False, "hosts": {"default": host}, "network": network}
+    host = {"cores": drawn.CORES, "memory": "8 GiB", "nic": f"{mbit} Mbit/s"}
+    return drawn.hosts_of({"default": host}, "fifo")
 
 
 def point(
@@ -175,8 +167,7 @@ def point(
         "model": net,
         "roles": dict(zip(names, roles, strict=True)),
         "training": {
-            "batch_size": batch, "threads": 1, "steps": 2 * PERIOD, "dense_lr": 0.001,
-            "sparse_lr": 0.001,
+            "batch_size": batch, "threads": 1, "steps": 2 * PERIOD, **drawn.LEARNING,
         },
         "cluster": cluster(mbit),
         "execution.compute": "modelled",
@@ -223,16 +214,11 @@ def places() -> Iterator[Place]:
 
 def experiment() -> dict[str, Any]:
     """All of it."""
-    return {
+    whole = drawn.experiment(0, 0)
+    return whole | {
         "name": "claims-emulated",
-        "data": {"eval_rows": 0, "synthetic": {"rows": 100_000, "seed": 7}},
-        "seed": 1,
-        "model": {"preset": "criteo-kaggle", "max_rows": 20_000},
-        "roles": {"trainers": 2, "embedding_servers": 1, "dense_servers": 1},
-        "training": {"batch_size": 256, "threads": 1, "steps": 20, "warmup_steps": 10},
-        "strategy": "flat_ps",
+        "training": whole["training"] | {"warmup_steps": 10},
         "simulation": {"precision": "0 %", "what_if_steps": 0},
-        "validation": {"tier": "emulated", "repeats": 2},
         "sweep": {"points": [place.made for place in places()]},
     }
 

@@ -55,8 +55,7 @@ def drawn_space(draw: Random, number: int) -> dict[str, Any]:
     nic = f"{draw.choice(fits)} Mbit/s"
     cluster["hosts"] = {"default": cluster["hosts"]["default"] | {"nic": nic}}
     batch = draw.choice(drawn.BATCHES)
-    least = round(drawn.SECONDS / drawn.seconds_of(model, batch, roles, cluster))
-    steps = max(drawn.LEAST_STEPS, min(drawn.MOST_STEPS, least))
+    wanted = drawn.SECONDS / drawn.seconds_of(model, batch, roles, cluster)
     whole = drawn.experiment(0, 0)
     return {
         **{key: whole[key] for key in ("data", "seed", "model")},
@@ -66,7 +65,7 @@ def drawn_space(draw: Random, number: int) -> dict[str, Any]:
         "training": {
             "batch_size": batch,
             "threads": 1,
-            "steps": steps + -steps % 60,  # whole periods of all strategies
+            "steps": drawn.steps_of(wanted, 60),  # whole periods of all strategies
             "warmup_steps": 4,
             **drawn.LEARNING,
         },

@@ -73,7 +73,7 @@ def new(
 ) -> None:
     """Write a commented cluster profile, to be completed by hand."""
     from recsim_train.config.errors import UserError
-    from recsim_train.config.machines import machine_of
+    from recsim_train.config.machines import USUAL, machine_of
     from recsim_train.config.new_profile import Wanted, text_of
     from recsim_train.config.profiles import check_profile
     from recsim_train.results.folder import put, writable
@@ -82,8 +82,8 @@ def new(
         raise UserError("--oversubscription is of racks' uplinks: give --racks, too")
     if output.exists() and not force:
         raise UserError(f"{output} exists already; --force overwrites it")
-    rented = None if machine is None else machine_of(machine)
-    if rented is not None and not (nic or rented.nic):
+    rented = USUAL if machine is None else machine_of(machine)
+    if not (nic or rented.nic):
         raise UserError(
             f"--machine: of {rented.name} the vendor says a most of {rented.nic_most} and promises "
             "no rate: give --nic, what a benchmark such as iperf3 shows between two of them"
@@ -91,15 +91,15 @@ def new(
     wanted = Wanted(
         output.stem,
         hosts,
-        cores or (16 if rented is None else rented.cores),
-        memory or ("64GiB" if rented is None else rented.memory),
-        nic or ("10Gbit/s" if rented is None else rented.nic),
+        cores or rented.cores,
+        memory or rented.memory,
+        nic or rented.nic,
         latency,
         racks,
         oversubscription,
         extends,
-        "" if rented is None else rented.connection_cap,
-        "" if rented is None else f"a {rented.name}: {rented.source}, {rented.date}",
+        rented.connection_cap,
+        f"a {rented.name}: {rented.source}, {rented.date}" if rented.source else "",
     )
     text = text_of(wanted)
     check_profile(text, output)

@@ -1,4 +1,4 @@
-"""Machines that one can rent, as their vendors' pages describe them (``machines.csv``).
+"""Machines that one can rent, as pages with a date describe them (``machines.csv``).
 
 What a vendor promises is taken, never the most that a machine may reach at times: a rate "up to"
 something is none. Vendors count hardware threads; the file has physical cores, two threads each.
@@ -32,7 +32,21 @@ class RentedMachine(Section):
     """Of a single connection; empty: the card's rate."""
     source: str
     date: str
-    """Of the page, as 2026-11-27."""
+    """Of the page that is named first, as 2026-11-27."""
+
+
+USUAL = RentedMachine(
+    name="",
+    vcpus=32,
+    cores=16,
+    memory="64GiB",
+    nic="10Gbit/s",
+    nic_most="",
+    connection_cap="",
+    source="",
+    date="",
+)
+"""Where nobody says what a host is."""
 
 
 @cache

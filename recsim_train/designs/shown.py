@@ -9,14 +9,15 @@ from pathlib import Path
 from recsim_train.designs.answer import Recommended, busiest, evaluated
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
+from recsim_train.report import cost, text
 from recsim_train.report import document as doc
-from recsim_train.report import text
 from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.glossary import glossary
 from recsim_train.report.naming import phrase
 from recsim_train.report.what_if import KNEE
 from recsim_train.report.winner import listed
+from recsim_train.results.whole import BILLION, whole_of
 from recsim_train.sim.host.memory import PART_NAMES
 
 _HOURLY = "an hour"
@@ -110,7 +111,7 @@ def document(
             "to 8 times as fast, numbers as bfloat16, more processes on a host, 8 times the hosts)"
         ]
     notes = list((chosen.row or {}).get("notes") or [])
-    cost = _cost(chosen)
+    costs = _cost(chosen)
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
     compared = _compared(runs)
     lines: list[doc.Item] = [
@@ -120,7 +121,7 @@ def document(
         doc.Lines(stopped(enough) if answer.met is False else [], lead="enough"),
         doc.Lines(stopped([binds]), lead="binds"),
         doc.Lines(stopped([memory]), lead="memory"),
-        doc.Lines(stopped(cost), lead="costs"),
+        doc.Lines(stopped(costs), lead="costs"),
         doc.Lines(stopped(_rests(chosen)), lead="rests on"),
         doc.Lines(notes, lead="caveat", mark="off"),
         doc.Lines(stopped([evaluated(answer.found)]), lead="tried"),
@@ -236,11 +237,8 @@ def _cost(design: Design) -> list[str]:
     rent, eps = design.candidate.rented, design.eps
     if rent is None or not eps:
         return []
-    billion = text.money(rent.cost(1e9 / eps), rent.currency)
-    if design.interval is not None and design.interval[0]:
-        ends = [text.money(rent.cost(1e9 / end), rent.currency) for end in design.interval[::-1]]
-        billion += f" ({ends[0]} to {ends[1]})"
-    sources = "; ".join(rent.sources)
+    whole = whole_of(BILLION, eps, design.interval, rent)
+    billion, sources = cost.amount(whole, whole.cost90), "; ".join(rent.sources)
     return [f"{_hourly(design)} an hour, {billion} for a billion examples ({sources})"]
 
 

@@ -21,10 +21,11 @@ def sentences(summary: Summary) -> list[str]:
     hour = text.money(rented.per_hour, rented.currency)
     hosts = "The host costs" if rented.hosts == 1 else f"The {rented.hosts} hosts cost"
     said = f"{hosts} {hour} an hour ({'; '.join(rented.sources)})"
-    return [f"{said}: {_amount(whole, whole.cost90)} for a billion examples"]
+    return [f"{said}: {amount(whole, whole.cost90)} for a billion examples"]
 
 
-def _amount(whole: Whole, interval: Sequence[float] | None) -> str:
+def amount(whole: Whole, interval: Sequence[float] | None) -> str:
+    """What it costs, with the ends of its interval."""
     if whole.cost is None or whole.currency is None:
         return text.NONE
     ends = [text.money(end, whole.currency) for end in interval or ()]
@@ -34,13 +35,13 @@ def _amount(whole: Whole, interval: Sequence[float] | None) -> str:
 def cell(summary: Summary) -> str:
     """Of a billion examples, without its interval."""
     whole = whole_training(summary, BILLION)
-    return text.NONE if whole is None else _amount(whole, ())
+    return text.NONE if whole is None else amount(whole, ())
 
 
 def of_row(row: Mapping[str, Any]) -> str:
     """As `cell`, of a row of many runs (`recsim_train.results.row`)."""
-    amount = row.get("cost_per_billion")
-    return text.NONE if amount is None else text.money(amount, row["currency"])
+    billion = row.get("cost_per_billion")
+    return text.NONE if billion is None else text.money(billion, row["currency"])
 
 
 def whole_said(summary: Summary, examples: float) -> str:
@@ -52,4 +53,4 @@ def whole_said(summary: Summary, examples: float) -> str:
     said = f"Training on {text.rate(examples)} examples takes {text.duration(whole.seconds)}"
     said += f" ({' to '.join(ends)})" if ends else ""
     costs = "what it costs is not known, because not every host has a price (rent)"
-    return f"{said}; {costs if whole.cost is None else f'it costs {_amount(whole, whole.cost90)}'}"
+    return f"{said}; {costs if whole.cost is None else f'it costs {amount(whole, whole.cost90)}'}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recsim_train.results.figures import Summary
-from recsim_train.results.interval import of_summary
+from recsim_train.results.interval import Interval, of_summary
+from recsim_train.trace.facts import Rented
 
 BILLION = 1e9
 """Examples that a cost is said of."""
@@ -27,10 +28,12 @@ class Whole:
 def whole_training(summary: Summary, examples: float) -> Whole | None:
     """None where there is no throughput. What goes on beside training (evaluation, checkpoints,
     starting) is not in it."""
-    eps, rented = summary.examples_per_second, summary.facts.rented
-    if not eps:
-        return None
-    rates = of_summary(summary)
+    eps = summary.examples_per_second
+    return whole_of(examples, eps, of_summary(summary), summary.facts.rented) if eps else None
+
+
+def whole_of(examples: float, eps: float, rates: Interval | None, rented: Rented | None) -> Whole:
+    """At ``eps`` examples per second, of which ``rates`` are the 90 % interval."""
     ends = None if rates is None or not rates[0] else (examples / rates[1], examples / rates[0])
     if rented is None:
         return Whole(examples, examples / eps, ends)

@@ -65,7 +65,8 @@ def swept(
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
         whole = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
-        return whole if priced else replace(whole, columns=[*filter(_of_no_cost, whole.columns)])
+        shown = [c for c in whole.columns if priced or c.name != cost.HEAD]
+        return replace(whole, columns=shown)
 
     def figure(name: str) -> list[doc.Picture]:
         return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
@@ -197,10 +198,6 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
         cost.of_row(row),
         binding(row),
     ]
-
-
-def _of_no_cost(column: doc.Column) -> bool:
-    return column.name != cost.HEAD
 
 
 def notes(findings: SweepFindings) -> Sequence[str]:

@@ -353,7 +353,7 @@ def test_at_one_place_the_points_with_most_examples_stand(tmp_path: Path) -> Non
     assert [dot.row["examples_per_step"] for dot in line.dots] == [19, 38]
 
 
-def test_calibration_and_caveats_are_in_everywhere(tmp_path: Path) -> None:
+def test_calibration_and_caveats_are_in_every_form(tmp_path: Path) -> None:
     found = sized(tmp_path)
     shown = Console(file=io.StringIO(), width=200)
     show(swept(found), shown)
