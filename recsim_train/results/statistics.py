@@ -1,10 +1,13 @@
 """Statistics of a run: throughput with its 95 % interval, synchronisation gaps, staleness.
 
-The interval is by batch means (Law, Simulation Modeling and Analysis, 5th ed., section 9.5.3).
-The window from the first start to the last end of all counted iterations of all training loops is
-cut into equal parts, examples finished in each are counted (an iteration that overlaps several
-parts is shared out by time), and the parts' rates are taken as a sample. One function for both
-worlds.
+Throughput is what all training loops do while every one of them is at counted iterations. Loops
+that share nothing but servers drift apart; from the first start to the last end, a run of few steps
+would be mostly its own ends, at which only some of them work.
+
+The interval is by batch means (Law, Simulation Modeling and Analysis, 5th ed., section 9.5.3). That
+time is cut into equal parts, examples finished in each are counted (an iteration that overlaps
+several parts is shared out by time), and the parts' rates are taken as a sample. One function for
+both worlds.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeVar
 
@@ -67,27 +70,29 @@ def counted(iterations: Iterable[Iteration], warmup: int, steps: int) -> list[It
 def throughput(
     iterations: Iterable[Iteration], *, warmup: int, steps: int, batch_size: int
 ) -> Throughput:
-    """Estimate examples per second and its 95 % interval from the loops' iterations.
+    """Examples per second while all loops are at counted iterations, and its 95 % interval; where
+    they never are at the same time, from the first start to the last end.
 
     ``steps``: counted iterations per loop; ``batch_size``: examples per iteration. An iteration
     that a loop did not do (an interrupted run) is not counted.
     """
     chosen = counted(iterations, warmup, steps)
-    examples = len(chosen) * batch_size
     if not chosen:
         return Throughput(0, 0.0, None, None, 0)
-    start, end = min(i.start for i in chosen), max(i.end for i in chosen)
-    seconds = end - start
+    starts: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    for i in chosen:
+        starts[i.loop] = min(i.start, starts.get(i.loop, i.start))
+        ends[i.loop] = max(i.end, ends.get(i.loop, i.end))
+    start, end = min(starts.values()), max(ends.values())
+    examples, seconds = len(chosen) * batch_size, end - start
     if seconds <= 0:
         return Throughput(examples, 0.0, None, None, 0)
-    rate = examples / seconds
-    loops = len({i.loop for i in chosen})
-    windows = window_count(len(chosen) / loops)
-    if windows < 2:
-        return Throughput(examples, seconds, rate, None, windows)
-    rates = window_rates(chosen, start, end, windows, batch_size)
-    half = half_width(rates)
-    return Throughput(examples, seconds, rate, (max(0.0, rate - half), rate + half), windows)
+    if (all_begun := max(starts.values())) < (first_done := min(ends.values())):
+        start, end = all_begun, first_done
+    each = len(chosen) / len(starts) * (end - start) / seconds
+    found = throughput_within(chosen, start, end, steps=each, batch_size=batch_size)
+    return replace(found, examples=examples, seconds=seconds)
 
 
 def standard_error(speed: Throughput) -> float:
@@ -99,7 +104,7 @@ def standard_error(speed: Throughput) -> float:
 
 
 def throughput_within(
-    iterations: Iterable[Iteration], start: float, end: float, *, steps: int, batch_size: int
+    iterations: Iterable[Iteration], start: float, end: float, *, steps: float, batch_size: int
 ) -> Throughput:
     """`throughput` of loops that go on, over a time in which all of them were at work.
 

@@ -100,11 +100,16 @@ class Runtime:
         self.training = [loop for loop in self.loops if loop.trains]
         self.opening: Snapshot | None = None
         """When the first counted iteration starts."""
+        self.all_begun: Snapshot | None = None
+        """When the last training loop starts its first counted iteration."""
+        self.first_done: Snapshot | None = None
+        """When the first training loop has completed all of its iterations."""
         self.closings: dict[int, Snapshot] = {}
         """When all training loops have completed k iterations, by k."""
         self._on_iteration = on_iteration
         self._on_step = on_step
         self._reached: dict[int, int] = {}
+        self._counting = 0
 
     def _make_trainers(self, replay: Replay | None) -> list[Trainer]:
         plan, folding, topology = self.plan, self.folding, self.plan.topology
@@ -224,20 +229,28 @@ class Runtime:
 
     def began(self, loop: LoopState) -> None:
         """A training loop's iteration has begun."""
-        warmup = self.plan.experiment.training.warmup_steps
-        if self.opening is None and loop.iteration == warmup:
-            self.opening = (self.engine.now, self.engine.fluid.used())
-            self.machines.books.note(self.engine.now)
+        if loop.iteration != self.plan.experiment.training.warmup_steps:
+            return
+        self._counting += 1
+        if self._counting == 1:
+            self.opening = self._snapshot()
+        if self._counting == len(self.training):
+            self.all_begun = self._snapshot()
+
+    def _snapshot(self) -> Snapshot:
+        self.machines.books.note(self.engine.now)
+        return self.engine.now, self.engine.fluid.used()
 
     def completed(self, loop: LoopState) -> None:
         """A training loop's iteration is over."""
         self.trainers[loop.loop.trainer].progress.ended()
         if self._on_iteration is not None:
             self._on_iteration()
+        if loop.completed == self.iterations and self.first_done is None:
+            self.first_done = self._snapshot()
         reached = self._reached[loop.completed] = self._reached.get(loop.completed, 0) + 1
         if reached == len(self.training):
-            self.closings[loop.completed] = (self.engine.now, self.engine.fluid.used())
-            self.machines.books.note(self.engine.now)
+            self.closings[loop.completed] = self._snapshot()
             if self._on_step is not None:
                 self._on_step(loop.completed)
 

@@ -84,14 +84,16 @@ class SimulatedRun:
             if progress is not None:
                 progress(len(runtime.records.iterations), total * len(runtime.training))
 
+        enough = 0
+
         def on_step(completed: int) -> None:
+            nonlocal enough
             # an early stop would not see what happens rarely
             if completed == total or runtime.machines.there.changing:
                 return
             counted = completed - warmup
-            if steps is None and steady.reached(counted, self.within):
-                runtime.stop()
-            if counted == steps:
+            if counted == steps or (steps is None and steady.reached(counted, self.within)):
+                enough = counted
                 runtime.stop()
 
         self.runtime = runtime = Runtime(
@@ -120,22 +122,30 @@ class SimulatedRun:
         outcome.iterations = [i for i in everything if i.iteration < warmup + done]
         if aborted or done in (0, total - warmup):
             outcome.facts.stopped = aborted or "every step done"
-            if runtime.opening is not None and done:
-                self._window = runtime.opening, runtime.closings[warmup + done]
             outcome.speed = steady.overall(done, outcome.iterations)
+            if done:
+                self._window = self._of_every_step(done)
         else:
             outcome.facts.stopped = "estimate settled"
-            self._window = self._while_all_go_on(done)
-            self.period = runtime.records.period(warmup, warmup + done)
-            outcome.speed = self.within(done)
+            # of the last steps servers may still be at work, but the estimate has them
+            self._window = self._while_all_go_on(enough)
+            self.period = runtime.records.period(warmup, warmup + enough)
+            outcome.speed = self.within(enough)
         say_surroundings(outcome, runtime, done, aborted)
         return outcome
+
+    def _of_every_step(self, steps: int) -> tuple[Snapshot, Snapshot] | None:
+        """The time that `recsim_train.results.statistics.throughput` counts."""
+        runtime = self.runtime
+        begun, done = runtime.all_begun, runtime.first_done
+        if begun is not None and done is not None and begun[0] < done[0]:
+            return begun, done
+        return runtime.opening and (runtime.opening, runtime.closings[self.warmup + steps])
 
     def within(self, steps: int) -> Throughput:
         """The estimate of a run that ends after ``steps`` counted iterations of each loop.
 
-        Loops that share nothing but servers drift apart: over all that they have done, from the
-        first start to the last end, the rate at both ends is that of a few of them.
+        Loops that share nothing but servers drift apart, and at both ends only a few would count.
         """
         (start, _), (end, _) = self._while_all_go_on(steps)
         batch = self.plan.experiment.training.batch_size

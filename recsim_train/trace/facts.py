@@ -355,8 +355,6 @@ class Facts:
     slow_hosts: dict[str, float] = field(default_factory=dict)
     """By process: how many times as long its computations take."""
     reliability: Reliability | None = None
-    eps_while_all_train: float | None = None
-    """Examples per second until the first loop has done its steps."""
     memory: dict[str, ProcessMemory] = field(default_factory=dict)
     """By process."""
     cores: dict[str, float] = field(default_factory=dict)

@@ -135,9 +135,10 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Examples per second over the counted window."""
+    """Examples per second while all training loops are at counted iterations."""
 
     examples: int
+    """In all counted iterations."""
     seconds: float
     """First counted start to last counted end, all loops."""
     examples_per_second: float | None

@@ -135,7 +135,8 @@ def test_the_document_has_the_fields_of_the_contract(tmp_path: Path, factory: An
     assert simulated["world"] == "simulated"
     assert simulated["ci95"][0] <= simulated["examples_per_second"] <= simulated["ci95"][1]
     examples = 4 * 60 * 128
-    assert simulated["examples_per_second"] * simulated["seconds"] == pytest.approx(examples)
+    whole = simulated["examples_per_second"] * simulated["seconds"]
+    assert whole == pytest.approx(examples, rel=0.02)
 
 
 def test_bytes_fold_the_servers_side_into_the_effect(tmp_path: Path, factory: Any) -> None:

@@ -49,11 +49,34 @@ def test_warm_up_and_what_comes_after_are_not_counted() -> None:
     assert got.examples_per_second == pytest.approx(100.0)
 
 
-def test_loops_add_up_from_first_start_to_last_end() -> None:
+def test_loops_add_up_while_all_of_them_are_at_work() -> None:
+    """The end of a run, at which only the slow ones work, says nothing of how fast it was."""
     both = process([1.0] * 20, "trainer[0].worker[0]") + process([2.0] * 20, "trainer[1].worker[0]")
     got = throughput(both, warmup=0, steps=20, batch_size=1)
-    assert got.seconds == pytest.approx(40.0)
-    assert got.examples_per_second == pytest.approx(1.0)
+    assert got.examples_per_second == pytest.approx(1.5)
+    assert (got.examples, got.seconds) == (40, pytest.approx(40.0))
+
+
+def test_loops_that_are_never_at_work_together_add_up_over_all() -> None:
+    early = process([1.0] * 4, "trainer[0].worker[0]")
+    late = [Iteration("trainer[1].worker[0]", k, 6.0 + k, 7.0 + k) for k in range(4)]
+    got = throughput(early + late, warmup=0, steps=4, batch_size=1)
+    assert got.examples_per_second == pytest.approx(8 / 10)
+
+
+@pytest.mark.parametrize("steps", [20, 80, 640])
+def test_a_short_run_says_what_a_long_one_does(steps: int) -> None:
+    """Loops of one rate that drift apart, as clients of one server do."""
+    generator = random.Random(3)
+    rates = []
+    for _ in range(20):
+        loops = (
+            process([generator.uniform(0.5, 1.5) for _ in range(steps + 10)], f"trainer[{n}]")
+            for n in range(8)
+        )
+        every = [iteration for loop in loops for iteration in loop]
+        rates.append(throughput(every, warmup=10, steps=steps, batch_size=1).examples_per_second)
+    assert statistics.fmean(rate for rate in rates if rate) == pytest.approx(8.0, rel=0.03)
 
 
 def test_the_interval_covers_the_truth_about_19_times_in_20() -> None:

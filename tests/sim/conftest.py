@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ from recsim_train.sim.messages import gloo_group
 from recsim_train.sim.run import simulate
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import Strategy
-from recsim_train.trace.record import Outcome
+from recsim_train.trace.record import Iteration, Outcome
 
 PRICES = {
     "call": "2 us",
@@ -136,11 +137,21 @@ def predict(plan: Plan, cluster: Cluster) -> Outcome:
 
 
 def speed(plan: Plan, outcome: Outcome) -> float:
-    """Examples per second over the counted window."""
+    """Examples per second while all loops are at counted iterations, loop by loop."""
     training = plan.experiment.training
-    counted = [i for i in outcome.iterations if i.iteration >= training.warmup_steps]
-    seconds = max(i.end for i in counted) - min(i.start for i in counted)
-    return len(counted) * training.batch_size / seconds
+    loops: dict[str, list[Iteration]] = {}
+    for i in outcome.iterations:
+        if i.iteration >= training.warmup_steps:
+            loops.setdefault(i.loop, []).append(i)
+    start = max(own[0].start for own in loops.values())
+    end = min(own[-1].end for own in loops.values())
+    if start >= end:  # never together
+        start = min(own[0].start for own in loops.values())
+        end = max(own[-1].end for own in loops.values())
+    done = 0.0
+    for i in itertools.chain.from_iterable(loops.values()):
+        done += max(0.0, min(i.end, end) - max(i.start, start)) / (i.end - i.start)
+    return done * training.batch_size / (end - start)
 
 
 @pytest.fixture

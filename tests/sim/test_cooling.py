@@ -25,7 +25,7 @@ model: {name: m, embedding_dim: 8, dense_features: 4, tables: {count: 3, rows: 5
         bottom_mlp: [16, 8], top_mlp: [16, 1]}
 data: {eval_rows: 0, synthetic: {rows: 2000, seed: 7}}
 roles: {trainers: 2, embedding_servers: 1, dense_servers: 1}
-training: {batch_size: 64, threads: 1, steps: 20, warmup_steps: 2}
+training: {batch_size: 64, threads: 1, steps: 60, warmup_steps: 2}
 strategy: flat_ps
 cluster: reference-2core
 seed: 1

@@ -235,9 +235,9 @@ def test_free_trainers_go_on_and_the_lost_one_comes_back(
         assert ends(outcome)[loop] == pytest.approx(end + late, rel=0.01)
     assert facts(outcome).lost_examples == 0.0
     # until the first three have ended, three of four train, and a quarter did until 0.5 s
-    together = outcome.facts.eps_while_all_train
+    assert outcome.speed is not None
     all_four = calm.facts.bounds["loops"]
-    assert 0.75 * all_four < (together or 0.0) < 0.9 * all_four
+    assert 0.75 * all_four < (outcome.speed.examples_per_second or 0.0) < 0.9 * all_four
 
 
 def test_lock_step_waits_for_the_lost_one(

@@ -126,7 +126,7 @@ def test_trainers_that_stand_for_others_book_their_time(
     roles = {"trainers": 8, "embedding_servers": 2, "dense_servers": 1}
     found = []
     for above in (0, 4):
-        plan = plans(roles=roles, simulation={"fold_above": above})
+        plan = plans(roles=roles, training={"steps": 80}, simulation={"fold_above": above})
         ledger = outcome_of(plan, clusters()).facts.ledger
         assert ledger is not None
         assert abs(ledger.remainder) < 0.03 * ledger.total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import hypot, log, sqrt
 from pathlib import Path
 from statistics import fmean
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from recsim_train.config.cluster import Cluster, Queue
+from recsim_train.config.cluster import Cluster, Host, Queue
 from recsim_train.config.frames import BURST, FRAME, SEGMENT, room
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.shares import ALONE, UNSURE, UPLINK_UNSURE
@@ -40,15 +40,21 @@ def network(plans: Plans, clusters: Clusters) -> Callable[..., tuple[Engine, Mac
         queue: str,
         servers: int = 1,
         faster: float = 0.0,
+        rates: Mapping[str, float] | None = None,
         **changes: Any,
     ) -> tuple[Engine, Machines]:
-        """``faster``: than an uplink between trainers and servers; 0: there is none."""
+        """``faster``: than an uplink between trainers and servers; 0: there is none. ``rates``: how
+        many times as fast a role's links are."""
         engine = Engine()
         payload = mbit * SEGMENT / FRAME
         if faster:
             one = {"racks": 2, "hosts_per_rack": trainers, "arrange": "fill"}
             changes |= {"topology": {**one, "uplink": f"{payload} Mbit/s"}}
         nic = f"{payload * (faster or 1.0)} Mbit/s"
+        changes["hosts"] = {
+            role: Host(cores=8, memory="64 GiB", nic=f"{payload * times} Mbit/s")
+            for role, times in (rates or {}).items()
+        }
         cluster = priced(clusters(nic=nic, network={"queue": queue}, jitter=0.0, **changes))
         plan = plans("allreduce", roles={"trainers": trainers, "embedding_servers": servers})
         return engine, Machines(plan, cluster, engine, Jitter(1))
@@ -140,6 +146,96 @@ def test_clients_part_as_measured(network: Any) -> None:
         assert hypot(*own) / sqrt(len(own)) == pytest.approx(unsure, abs=0.005)
     # in step it would be a half
     assert fmean(row["duplex"] for row in rows if not row.get("faster")) > 0.75
+
+
+def test_requests_that_follow_what_nobody_awaits_take_as_long_as_measured(network: Any) -> None:
+    rows = [row for row in json.loads(MEASURED.read_text()) if row["pattern"] == "not awaited"]
+    assert len(rows) >= 20
+    off = []
+    for row in rows:
+        faster = {"embedding_server": row["away"]}
+        machines = network(row["flows"], row["mbit"], row["queue"], row["servers"], rates=faster)
+        found = seconds_of_a_turn(*machines, row["kib"] << 10, row["asks"] << 10, row["rounds"])
+        off.append(log(found / row["seconds"]))
+    assert hypot(*off) / sqrt(len(off)) < 0.06
+    assert max(map(abs, off)) < 0.15
+
+
+def seconds_of_a_turn(
+    engine: Engine, machines: Machines, size: int, asks: int, turns: int
+) -> float:
+    """As `benchmarks/link_shares.py` measures it, of clients that wait for no word."""
+    clients, servers = parted(machines)
+    times: list[list[float]] = []
+
+    def talk(process: Process, server: Process, both: Meeting, ends: list[float]) -> Steps:
+        down, up = Direction(machines, server, process), Direction(machines, process, server)
+        for _ in range(turns):
+            yield up.move(asks, 0, 1).arrived
+            yield down.move(size, 0, 1).arrived
+            yield both.come()
+            ends.append(engine.now)
+            up.move(size, 0, 1)
+
+    for process in clients:
+        both = Meeting(engine, len(servers))
+        times.append([])
+        for server in servers:
+            engine.process(talk(process, server, both, times[-1] if server is servers[0] else []))
+    engine.run()
+    begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
+    return (done - begun) * len(clients) / sum(begun < at <= done for own in times for at in own)
+
+
+def test_a_message_that_a_queue_holds_leaves_its_sender_before_it_arrives(network: Any) -> None:
+    """Two senders fill one receiver's link; what the first sends elsewhere does not wait for it."""
+    engine, machines = network(2, 40.0, "fair", 2)
+    clients, (server, other) = parted(machines)
+    first, size, rate = clients[0], 30_000, server.receive.capacity
+    assert 3 * size < room(rate, 5e-3) < 4 * size
+    ways = [Direction(machines, client, server) for client in clients]
+    away = Direction(machines, first, other)
+    ends: dict[str, float] = {}
+
+    def send(name: str, way: Direction, after: float) -> Steps:
+        yield engine.timeout(after)
+        yield way.move(size, 0, 1).arrived
+        ends[name] = engine.now
+
+    engine.process(send("one", ways[0], 0.0))
+    engine.process(send("two", ways[1], 0.0))
+    engine.process(send("next", ways[0], 0.0))
+    engine.process(send("away", away, size / rate))
+    engine.run()
+    alone = size / rate
+    # halves of two have come when the first has left its sender; then three share the receiver's
+    # link, and two the sender's, whatever the receiver's brings; a few frames pass at once
+    frames = 3 * SEGMENT / size
+    assert ends["one"] == pytest.approx(2.5 * alone, rel=frames)
+    assert ends["two"] == pytest.approx(2.5 * alone, rel=frames)
+    assert ends["next"] == pytest.approx(3 * alone, rel=frames)
+    assert ends["away"] == pytest.approx(3 * alone, rel=frames)
+    used = engine.fluid.used()
+    assert used[server.receive.index] == pytest.approx(3 * size, rel=1e-9)
+    assert used[first.send.index] == pytest.approx(3 * size, rel=1e-9)
+
+
+@pytest.mark.parametrize("queue", ["fifo", "fair"])
+def test_what_a_queue_does_not_hold_moves_at_the_pace_of_both_links(
+    network: Any, queue: str
+) -> None:
+    engine, machines = network(3, 40.0, queue)
+    clients, (server,) = parted(machines)
+    queued = room(server.receive.capacity, 5e-3)
+    sizes = [0.4 * queued, 0.4 * queued, 0.4 * queued]
+    held = []
+    for client, size in zip(clients, sizes, strict=True):
+        held.append(machines.holds(client, server, int(size)))
+        machines.transfer(client, server, size)
+    assert held == [True, True, False]  # beside the two others
+    assert not machines.holds(clients[0], server, int(1.01 * queued))
+    engine.run()
+    assert machines.holds(clients[0], server, int(0.99 * queued))
 
 
 def test_with_equal_shares_they_stay_in_step(network: Any, equal_shares: None) -> None:

@@ -128,7 +128,7 @@ def test_loops_that_drift_apart_do_not_keep_a_prediction_from_its_end(
     outcome_of: Callable[..., Outcome],
 ) -> None:
     """At both ends of all that loops have done only some of them are at work; these ends are not
-    in the estimate, and its interval does not wait for them."""
+    in the estimate, and its interval does not wait for them, whether or not every step is done."""
 
     def run(**simulation: Any) -> Outcome:
         plan = plans(
@@ -152,7 +152,7 @@ def test_loops_that_drift_apart_do_not_keep_a_prediction_from_its_end(
     assert early.facts.stopped == "estimate settled"
     assert early.steps < 40
     assert unsure <= 0.02
-    assert half(whole)[1] > 0.05
+    assert half(whole)[1] <= 0.02
     ends: dict[str, list[float]] = {}
     for done in whole.iterations:
         ends.setdefault(done.loop, []).append(done.end)

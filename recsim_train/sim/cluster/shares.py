@@ -12,6 +12,9 @@ them, measured on emulated ones by ``benchmarks/link_shares.py``, without any st
   link already.
 - They lose packets, one more than another.
 
+A message that the receiver's queue holds beside what is to come leaves its sender at once, however
+many share the receiver's link, and the sender's link is free for the next.
+
 An uplink that is slower than a sender has its queue in a switch, where messages of all hosts meet,
 short and long ones. There each waits for what is queued, more or less, and all lose packets.
 """
@@ -42,7 +45,7 @@ UPLINK_SPREAD: Final = 0.5
 """The same of messages over such an uplink, whether its queue holds them or not."""
 LEAD: Final = 0.25
 """Logarithm by which a message's rate is lower that finds a queue in use."""
-UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.057, "fair": 0.132}
+UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.057, "fair": 0.117}
 """By queue how far this is from what clients in turn reached on emulated links, root mean square of
 the logarithm (``benchmarks/results/link_shares.json``): nothing of a strategy is in it."""
 UPLINK_UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.228, "fair": 0.193}
@@ -89,7 +92,7 @@ class Shares:
     def begin(self, source: Process, target: Process, size: float, flows: float) -> Begun:
         """A message of ``size`` bytes begins. ``flows``: as many begin side by side."""
         uplinks = [link for link, _ in between(source, target, 1.0)]
-        if any(link.capacity < source.send.capacity for link in uplinks):
+        if self._slower(source, target):
             return self._over(uplinks, source, target, size, flows)
         out, into = flows / source.standing, flows / target.standing
         away, come = source.send, target.receive
@@ -117,6 +120,21 @@ class Shares:
         weight = self._behind if left < 0.0 or arrived < 0.0 or crowded else 1.0
         weight *= self._draw("share", source.name, target.name, partial(_weights, SPREAD))
         return Begun(weight, ahead, behind)
+
+    def holds(self, source: Process, target: Process, size: float) -> bool:
+        """Whether the queue before the receiver's link holds a message that begins now, beside what
+        that link has yet to bring; false where it waits before an uplink."""
+        if self._slower(source, target):
+            return False
+        come = target.receive
+        waits: float = max(0.0, self._until.get(come, 0.0) - self._engine.now)
+        return waits * come.capacity + size <= room(come.capacity, self._network.queue_length)
+
+    @staticmethod
+    def _slower(source: Process, target: Process) -> bool:
+        """Whether an uplink between them is slower than the sender's link."""
+        uplinks = between(source, target, 1.0)
+        return any(link.capacity < source.send.capacity for link, _ in uplinks)
 
     def _over(
         self,

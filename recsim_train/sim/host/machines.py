@@ -59,6 +59,8 @@ class Machines:
         self._wire = cluster.costs.wire_byte.value
         self._shared = cluster.costs.shared_byte.value
         self._flows: dict[tuple[str, str, float], Kind] = {}
+        self._halves: dict[tuple[str, str, float], list[Kind]] = {}
+        """Of messages that a queue holds: by sender, by receiver."""
         self._copies: dict[tuple[str, str, int], Kind] = {}
         self._alone: dict[tuple[Process, Process], float] = {}
         self.header_bytes = 0
@@ -224,26 +226,62 @@ class Machines:
         begun: Begun,
     ) -> Event:
         """Bytes of a message, or further ones, after a ``delay``."""
-        self.header_bytes += head
         key = source.name, target.name, begun.weight
         kind = self._flows.get(key)
-        flows = max(source.standing, target.standing)
         if kind is None:
-            out, into = flows / source.standing, flows / target.standing
-            uses = [
-                *zip(self.ends(source, target), (out, into), strict=False),
-                (source.cores, self._wire * out),
-                (target.cores, self._wire * into),
-                *between(source, target, flows),
-            ]
+            out, into = self._uses(source, target)
             cap = self._cap_of(source, target)
-            kind = self._flows[key] = self._wired(uses, self._wire, cap, begun.weight)
-        work = payload + head
-        self.book_wire(source, TRANSPORT, work * flows, self._wire)
-        self.book_wire(target, TRANSPORT, work * flows, self._wire)
+            kind = self._flows[key] = self._wired(out + into, self._wire, cap, begun.weight)
+        work = self._book_message(source, target, payload, head)
         if begun.ahead > 0.0:
             self.engine.fluid.count(kind, begun.ahead)
         return self.engine.activity(kind, work - begun.ahead, delay)
+
+    def holds(self, source: Process, target: Process, size: int) -> bool:
+        """Whether the queue before the receiver's link holds a message of so many bytes, so that
+        it leaves the sender's link before it has come in."""
+        if self._unequal is None or source.host is target.host:
+            return False
+        return self._unequal.holds(source, target, size)
+
+    def through_queue(
+        self, source: Process, target: Process, payload: int, head: int, delay: float, begun: Begun
+    ) -> list[Event]:
+        """A message that a queue holds, after a ``delay``: when the sender's link is done with it,
+        when the receiver's is. Each moves it as if the other were as fast as it likes."""
+        key = source.name, target.name, begun.weight
+        halves = self._halves.get(key)
+        if halves is None:
+            cap = self._cap_of(source, target)
+            halves = self._halves[key] = [
+                self._wired(uses, self._wire, cap, begun.weight)
+                for uses in self._uses(source, target)
+            ]
+        work = self._book_message(source, target, payload, head)
+        if begun.ahead > 0.0:
+            for half in halves:
+                self.engine.fluid.count(half, begun.ahead)
+        return self.engine.activities(halves, work - begun.ahead, delay)
+
+    def _uses(self, source: Process, target: Process) -> list[list[tuple[Resource, float]]]:
+        """What a byte uses on its way to the queue before the receiver's link, and after it."""
+        flows = max(source.standing, target.standing)
+        uses = []
+        for end in (source, target):
+            share = flows / end.standing
+            uses.append([(end.cores, self._wire * share)])
+            if links := self.ends(source, target):
+                uses[-1].append((links[end is target], share))
+        uses[0] += between(source, target, flows)
+        return uses
+
+    def _book_message(self, source: Process, target: Process, payload: float, head: int) -> float:
+        """Returns its bytes."""
+        self.header_bytes += head
+        work, flows = payload + head, max(source.standing, target.standing)
+        self.book_wire(source, TRANSPORT, work * flows, self._wire)
+        self.book_wire(target, TRANSPORT, work * flows, self._wire)
+        return work
 
     def shares(self, source: Process, target: Process, payload: int) -> bool:
         """Whether it goes through memory that both ends share."""

@@ -3,25 +3,23 @@ values and ids that it does not see, and its hosts, racks and failures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import ceil, fsum
 
-from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import counted
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.pricing import Pricing, Rest
 from recsim_train.sim.runtime import Runtime
-from recsim_train.sim.why.bounds import iterations_within
 from recsim_train.trace.facts import Resting
 from recsim_train.trace.ledger import Booked
-from recsim_train.trace.record import Iteration, Outcome
+from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import GRADIENTS
 from recsim_train.workload.shape import dense_tensors
 
 _FEW = 5
 """Below so many random failures their effect is one of chance."""
 _APART = 1.05
-"""How much faster training is while all loops train, for a warning."""
+"""How much faster training is while all loops train than until all are done, for a warning."""
 
 
 def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: str = "") -> None:
@@ -47,34 +45,15 @@ def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: st
                 f"hosts failed {len(faults.failures)} times in {runtime.engine.now:.3g} s of "
                 "simulated time, too few for a mean; raise training.steps"
             )
-    if cluster.mixed or cluster.stragglers or cluster.failures:
-        together = while_all_train(plan, runtime.records.iterations, chosen)
-        facts.eps_while_all_train = together
-        if together is not None and eps is not None and together > _APART * eps:
+    speed = outcome.speed
+    if speed is not None and eps is not None and speed.seconds > 0.0:
+        whole = speed.examples / speed.seconds
+        if (cluster.mixed or cluster.stragglers or cluster.failures) and eps > _APART * whole:
             said.append(
-                f"trainers end at different times: while all of them train it is {together:,.0f} "
-                f"examples/s; {eps:,.0f} counts until the slowest has done its steps"
+                f"trainers end at different times: until the slowest has done its steps it is "
+                f"{whole:,.0f} examples/s; {eps:,.0f} is while all of them train"
             )
     outcome.warn(said)
-
-
-def while_all_train(
-    plan: Plan, iterations: Sequence[Iteration], chosen: Sequence[Iteration]
-) -> float | None:
-    """Examples per second until the first training loop has done its counted iterations.
-
-    ``chosen``: the counted ones of all ``iterations``. None where there are none.
-    """
-    ends: dict[str, float] = {}
-    for i in chosen:
-        ends[i.loop] = max(ends.get(i.loop, 0.0), i.end)
-    if not ends:
-        return None
-    start, end = min(i.start for i in chosen), min(ends.values())
-    if end <= start:
-        return None
-    done = iterations_within(iterations, start, end)
-    return done * plan.experiment.training.batch_size / (end - start)
 
 
 def rested(
