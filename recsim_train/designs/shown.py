@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recsim_train.designs.answer import Recommended, busiest, evaluated
+from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.report import cost, text
@@ -122,7 +123,7 @@ def document(
         doc.Lines(stopped([binds]), lead="binds"),
         doc.Lines(stopped([memory]), lead="memory"),
         doc.Lines(stopped(costs), lead="costs"),
-        doc.Lines(stopped(_rests(chosen)), lead="rests on"),
+        doc.Lines(stopped([*_rests(chosen), *distances(first)]), lead="rests on"),
         doc.Lines(notes, lead="caveat", mark="off"),
         doc.Lines(stopped([evaluated(answer.found)]), lead="tried"),
         doc.Lines([str(folder) for folder in folders], lead="next"),
