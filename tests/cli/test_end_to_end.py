@@ -59,7 +59,8 @@ def test_the_whole_loop(folder: Path) -> None:
         low, high = run["ci95"]
         assert low <= run["examples_per_second"] <= high
         examples = 2 * 2 * 20 * 32
-        assert run["examples_per_second"] == pytest.approx(examples / run["seconds"], rel=1e-6)
+        # while all loops are at work it is no less than until the last one is done
+        assert run["examples_per_second"] >= 0.95 * examples / run["seconds"]
     assert predicted["loss"] is None
     assert 0.3 < measured["auc"] < 1
     # By hand: ids up, pooled vectors down, their gradients up; weights down, gradients up.

@@ -122,13 +122,15 @@ class Shares:
         return Begun(weight, ahead, behind)
 
     def holds(self, source: Process, target: Process, size: float) -> bool:
-        """Whether the queue before the receiver's link holds a message that begins now, beside what
-        that link has yet to bring; false where it waits before an uplink."""
+        """Whether the queue before the receiver's link holds a message that begins now, with those
+        that it stands for, beside what that link has yet to bring; false where it waits before an
+        uplink."""
         if self._slower(source, target):
             return False
-        come = target.receive
+        come, into = target.receive, max(source.standing, target.standing) / target.standing
         waits: float = max(0.0, self._until.get(come, 0.0) - self._engine.now)
-        return waits * come.capacity + size <= room(come.capacity, self._network.queue_length)
+        held = room(come.capacity, self._network.queue_length)
+        return waits * come.capacity + into * size <= held
 
     @staticmethod
     def _slower(source: Process, target: Process) -> bool:
