@@ -118,6 +118,17 @@ CAUSES: dict[str, Cause] = {
         constants=((shares.Shares, "begin", lambda *_: shares.ALONE),),
         code=("sim/cluster/shares.py:",),
     ),
+    "both links at one pace": Cause(
+        constants=((shares.Shares, "holds", lambda *_: False),),
+        code=(
+            "sim/cluster/shares.py:holds",
+            "sim/host/machines.py:holds",
+            "sim/host/machines.py:through_queue",
+            "sim/messages/serving.py:_through_queue",
+            "sim/messages/serving.py:_following",
+            "sim/messages/serving.py:_halves",
+        ),
+    ),
     "nothing at once": Cause(constants=((shares, "AT_ONCE", 0.0),)),
     "behind a queue 0": Cause(
         constants=((shares, "LEAD", 0.0),), code=("sim/cluster/shares.py:LEAD",)
