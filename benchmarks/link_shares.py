@@ -319,6 +319,12 @@ HEADS = 100
 """Bytes by which clients of several servers ask for a message, and are told that one is there."""
 
 
+def middle(name: str, tries: Sequence[float], places: int) -> dict[str, float]:
+    """The median of some measurements, and between what they lie."""
+    found = {name: median(tries), "least": min(tries), "most": max(tries)}
+    return {key: round(value, places) for key, value in found.items()}
+
+
 def main() -> None:
     """Measure all tables."""
     about = {
@@ -373,9 +379,7 @@ def main() -> None:
                 kib=kib,
                 turns=many,
                 faster=faster,
-                duplex=round(median(tries), 3),
-                least=round(min(tries), 3),
-                most=round(max(tries), 3),
+                **middle("duplex", tries, 3),
             )
         for servers, flows, mbit, kib, ids, many, away in NOT_AWAITED:
             if asked.only not in ("", "not awaited"):
@@ -393,9 +397,7 @@ def main() -> None:
                 asks=ids,
                 rounds=many,
                 away=away,
-                seconds=round(median(tries), 5),
-                least=round(min(tries), 5),
-                most=round(max(tries), 5),
+                **middle("seconds", tries, 5),
                 serial=round(moved / (mbit * MBIT * SEGMENT / FRAME), 5),
             )
     if asked.out:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +27,8 @@ from recsim_train.sim.messages import gloo_group
 from recsim_train.sim.run import simulate
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import Strategy
-from recsim_train.trace.record import Iteration, Outcome
+from recsim_train.trace.record import Outcome
+from tests.at_work import rate_at_work
 
 PRICES = {
     "call": "2 us",
@@ -137,21 +137,9 @@ def predict(plan: Plan, cluster: Cluster) -> Outcome:
 
 
 def speed(plan: Plan, outcome: Outcome) -> float:
-    """Examples per second while all loops are at counted iterations, loop by loop."""
+    """Examples per second while all loops are at counted iterations."""
     training = plan.experiment.training
-    loops: dict[str, list[Iteration]] = {}
-    for i in outcome.iterations:
-        if i.iteration >= training.warmup_steps:
-            loops.setdefault(i.loop, []).append(i)
-    start = max(own[0].start for own in loops.values())
-    end = min(own[-1].end for own in loops.values())
-    if start >= end:  # never together
-        start = min(own[0].start for own in loops.values())
-        end = max(own[-1].end for own in loops.values())
-    done = 0.0
-    for i in itertools.chain.from_iterable(loops.values()):
-        done += max(0.0, min(i.end, end) - max(i.start, start)) / (i.end - i.start)
-    return done * training.batch_size / (end - start)
+    return rate_at_work(outcome.iterations, training.warmup_steps, training.batch_size)
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ class Shares:
     def begin(self, source: Process, target: Process, size: float, flows: float) -> Begun:
         """A message of ``size`` bytes begins. ``flows``: as many begin side by side."""
         uplinks = [link for link, _ in between(source, target, 1.0)]
-        if self._slower(source, target):
+        if _slower(uplinks, source):
             return self._over(uplinks, source, target, size, flows)
         out, into = flows / source.standing, flows / target.standing
         away, come = source.send, target.receive
@@ -125,18 +125,12 @@ class Shares:
         """Whether the queue before the receiver's link holds a message that begins now, with those
         that it stands for, beside what that link has yet to bring; false where it waits before an
         uplink."""
-        if self._slower(source, target):
+        if _slower([link for link, _ in between(source, target, 1.0)], source):
             return False
         come, into = target.receive, max(source.standing, target.standing) / target.standing
         waits: float = max(0.0, self._until.get(come, 0.0) - self._engine.now)
         held = room(come.capacity, self._network.queue_length)
         return waits * come.capacity + into * size <= held
-
-    @staticmethod
-    def _slower(source: Process, target: Process) -> bool:
-        """Whether an uplink between them is slower than the sender's link."""
-        uplinks = between(source, target, 1.0)
-        return any(link.capacity < source.send.capacity for link, _ in uplinks)
 
     def _over(
         self,
@@ -198,6 +192,11 @@ class Shares:
             drawn = law(stream(self._seed, f"{source}>{target}", what))
             self._drawn[what, source, target] = drawn
         return next(drawn)
+
+
+def _slower(uplinks: Sequence[Resource], source: Process) -> bool:
+    """Whether one of them is slower than the sender's link."""
+    return any(link.capacity < source.send.capacity for link in uplinks)
 
 
 def _weights(spread: float, generator: Generator) -> Iterator[float]:

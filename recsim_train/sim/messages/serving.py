@@ -207,13 +207,13 @@ class Direction:
             return _Moving(None, whole.done, 0.0, whole.alone)
         delay = latency + machines.farther([source, target])
         beyond = max(0, size - BUFFER_BYTES)
-        alone = delay + machines.alone(source, target, size + head)
         if beyond == 0 and machines.holds(source, target, size + head):
             return self._through_queue(delay, size, head)
         if beyond == 0 and (self._last is None or self._last.processed):
             whole = machines.transfer(source, target, size, head, latency)
             self._last = self._left = whole.done
             return _Moving(None, whole.done, 0.0, whole.alone)
+        alone = delay + machines.alone(source, target, size + head)
         taken = machines.engine.event() if beyond else None
         first = delay + machines.alone(source, target, beyond + head)
         self._last = machines.engine.process(self._parts(self._last, delay, size, head, taken))
