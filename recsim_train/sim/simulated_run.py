@@ -120,13 +120,14 @@ class SimulatedRun:
         outcome = self._outcome(done)
         everything = self._all = outcome.iterations
         outcome.iterations = [i for i in everything if i.iteration < warmup + done]
-        if aborted or done in (0, total - warmup):
+        if done in (0, total - warmup):
             outcome.facts.stopped = aborted or "every step done"
             outcome.speed = steady.overall(done, outcome.iterations)
             if done:
                 self._window = self._of_every_step(done)
         else:
-            outcome.facts.stopped = "estimate settled"
+            outcome.facts.stopped = aborted or "estimate settled"
+            enough = enough or done
             # of the last steps servers may still be at work, but the estimate has them
             self._window = self._while_all_go_on(enough)
             self.period = runtime.records.period(warmup, warmup + enough)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -315,6 +316,18 @@ def test_abort_ends_the_run(
     # the last checkpoint was two of them after the start
     lost = 7.0 - (10 * length - start) / length
     assert facts(kept).lost_examples == pytest.approx(lost * BATCH, rel=NEAR)
+
+
+@pytest.mark.parametrize("at", [0.9, 1.6, 3.1])
+def test_what_is_known_by_an_abort_beats_no_bound(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, at: float
+) -> None:
+    plan = plans("flat_ps", roles=ROLES, training={"steps": 60}, recovery=recovery("abort"))
+    cluster = clusters(prices=HEAVY, jitter=0.4, failures=failures((at, "trainer[2]")))
+    outcome = outcome_of(plan, cluster)
+    assert outcome.speed is not None
+    assert 0 < outcome.steps < 60
+    assert (outcome.speed.examples_per_second or inf) <= (outcome.bound_eps or 0.0) * (1 + 1e-9)
 
 
 def test_abort_before_anything_counts_is_a_failed_run(
