@@ -11,7 +11,7 @@ from contextlib import suppress
 from recsim_train import signals
 from recsim_train.cli import output
 
-RESUMABLE = ("run", "simulate", "validate")
+RESUMABLE = ("recommend", "run", "simulate", "validate")
 _STDERR = 2
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_train.calls.answers import Profile, Run, Runs
+from recsim_train.config.errors import UserError
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.study import Study
 from recsim_train.trace.progress import Meter
@@ -184,6 +185,8 @@ def measure(
         resume = False  # the ranks must agree, and one of them alone sees the folder
     else:
         prepare.check_this_machine(plans)
+        if emulate:
+            prepare.not_carried(jobs, some_may=False, caller=caller)
         prepare.ensure_all_data(jobs, caller)
     keep = making.Keep(_folder(out), resume, emulate, caller.command)
     return Runs(tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller)))
@@ -330,6 +333,11 @@ def calibrate(
 
     target = Path(path)
     if emulate is not None:
+        if experiments or add or quick:
+            raise UserError(
+                "--emulate measures links alone, and takes half a minute as it is: give no "
+                "experiments (--for, --into) and no --quick beside it"
+            )
         return Profile(profile.measure_links_of(str(emulate), target, caller), target)
     if add:
         target = profile.existing(target)

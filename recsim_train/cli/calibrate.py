@@ -69,19 +69,15 @@ def calibrate(
     """
     from recsim_train import calls
 
-    if emulate is not None:
-        if experiments or into is not None:
-            raise UserError("--emulate measures links, --for and --into operations: give one")
-        if quick:
-            raise UserError("--emulate measures links only, and takes half a minute as it is")
-        calls.calibrate(output or _EMULATED, emulate=emulate, caller=common.caller())
-        return
     if into is not None and output is not None:
         raise UserError("--into adds to a profile, --output writes a new one: give one of them")
     if into is not None and not experiments:
         raise UserError("--into adds the operations of experiments: name one with --for")
-    target = into or output or _LOCAL
-    found = [str(experiment) for experiment in experiments or ()]
     calls.calibrate(
-        target, experiments=found, add=into is not None, quick=quick, caller=common.caller()
+        into or output or (_LOCAL if emulate is None else _EMULATED),
+        experiments=[str(experiment) for experiment in experiments or ()],
+        add=into is not None,
+        emulate=emulate,
+        quick=quick,
+        caller=common.caller(),
     )

@@ -53,7 +53,7 @@ def emulation() -> None:
     from recsim_train.config.errors import RunFailed
     from recsim_train.executor.emulation.capacity import measured_here, said
 
-    common.say("measuring for some ten seconds: nothing else should use the cores")
+    common.say("measuring for half a minute: nothing else should use the cores")
     if (found := measured_here(anew=True)) is None:
         raise RunFailed("others use the cores: what emulated hosts carry cannot be measured now")
     for line in said(found):

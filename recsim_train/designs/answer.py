@@ -212,7 +212,7 @@ def evaluated(found: Found) -> str:
         ((most, _),) = found.failures.most_common(1)
         parts.append(f"{found.failed:,} failed (most often: {most})")
     parts.append(f"{found.tried:,} were simulated, {found.in_full} in full")
-    stopped = " until it was interrupted" if found.stopped else ""
+    stopped = ", when it was interrupted: `--resume` goes on" if found.stopped else ""
     return (
         f"{len(found.designs):,} designs: {', '.join(parts)}, "
         f"in {text.duration(found.seconds)}{stopped}"

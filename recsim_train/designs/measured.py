@@ -70,6 +70,7 @@ def real(design: Design) -> Job:
 def _eps(job: Job, keep: Keep, caller: Caller) -> float | None:
     prepare.check_emulated([job], emulate=True)
     prepare.check_this_machine([job.plan])
+    prepare.not_carried([job], some_may=False, caller=caller)
     prepare.ensure_all_data([job], caller)
     record = Maker(keep, caller).record(job)
     return None if record is None else record.summary.examples_per_second

@@ -10,6 +10,7 @@ from typing import Any
 
 from recsim_train.results.environment import versions
 from recsim_train.results.folder import put, writing
+from recsim_train.signals import note_finished
 
 Stage = int | None
 """A round of simulations; None: a look."""
@@ -60,6 +61,7 @@ class Notes:
         line = json.dumps({"design": design, "stage": stage, "row": row}, ensure_ascii=False)
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
+        note_finished()
 
     def close(self) -> None:
         """The search is done: nothing is left to go on from."""

@@ -100,6 +100,45 @@ def check_emulated(jobs: Sequence[Job], *, emulate: bool) -> None:
         layout_of(job.plan, job.cluster)
 
 
+def not_carried(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:
+    """Which emulated clusters have faster links than this machine carries, as a sentence by the
+    job's number.
+
+    Raises UserError where it carries none, and unless ``some_may`` where there is one that it does
+    not.
+    """
+    from recsim_train.executor.emulation.capacity import (
+        NotCarriedError,
+        check_carried,
+        measured_here,
+    )
+    from recsim_train.executor.emulation.layout import layout_of
+
+    if (capacity := measured_here()) is None:
+        caller.say(
+            "note: others use the cores, so that it is not known whether emulated hosts carry "
+            "these rates here"
+        )
+        return {}
+    refused = {}
+    for number, job in enumerate(jobs):
+        try:
+            check_carried(layout_of(job.plan, job.profile), capacity)
+        except NotCarriedError as error:
+            if not some_may:
+                raise
+            refused[number] = str(error)
+    if refused:
+        first = next(iter(refused.values()))
+        if len(refused) == len(jobs):
+            raise UserError(f"this machine carries none of these clusters; the first: {first}")
+        caller.say(
+            f"note: {len(refused)} of {len(jobs)} clusters have faster links than this machine "
+            f"carries, and are not measured; the first: {first}"
+        )
+    return refused
+
+
 def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:
     """What does not fit into the hosts, or their memory, as a sentence by the job's number.
 

@@ -114,6 +114,7 @@ def validate(
     base = results.base_path(keep.out, first.loaded.experiment.name)
     agreed = _agreed(jobs, wanted)
     folder = results.find_started(base, agreed) if resume else None
+    refused = prepare.not_carried(jobs, some_may=True, caller=caller) if emulate else {}
     real = [replace(job, world="real") for job in jobs]
     prepare.ensure_all_data(real, caller)
     if folder is None:
@@ -121,7 +122,7 @@ def validate(
         folder = results.ValidationFolder.start(base, content)
         caller.say(f"{len(jobs)} predictions are written to {folder.path / PREDICTIONS}")
     try:
-        _measure_all(real, folder, wanted, keep, caller)
+        _measure_all(real, refused, folder, wanted, keep, caller)
     except BaseException as error:
         write(folder, wanted)
         if isinstance(error, KeyboardInterrupt):
@@ -194,12 +195,14 @@ def _predictions(
 
 def _measure_all(
     jobs: Sequence[Job],
+    refused: Mapping[int, str],
     folder: results.ValidationFolder,
     wanted: Validation,
     keep: Keep,
     caller: Caller,
 ) -> None:
-    """Every run that is not there yet; each repeat goes through all configurations, shuffled."""
+    """Every run that is not there yet; each repeat goes through all configurations, shuffled.
+    ``refused``: why some cannot be run here, by number."""
     from recsim_train.executor.process import forkserver
 
     todo = [
@@ -228,11 +231,13 @@ def _measure_all(
             "version": __version__,
             "revision": code_revision(),
         }
-        if at and patience > 0.0:
+        if at and patience > 0.0 and number not in refused:
             run["waited"] = _waited(at, min(_LONGEST, patience), caller)
             patience -= run["waited"]
         run["started"] = results.now()
         try:
+            if number in refused:
+                raise RunFailed(refused[number])
             figures = _measured(jobs[number], kept, keep)
             figures |= _counting(figures, folder.predictions["predictions"][number])
         except RunFailed as error:

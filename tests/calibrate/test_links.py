@@ -64,7 +64,7 @@ def test_a_link_of_emulated_hosts_is_measured(profile: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("slow.yaml", "--for", "x.yaml"), "give one"),
+        (("slow.yaml", "--for", "x.yaml"), "measures links alone"),
         (("slow.yaml", "-o", "slow.yaml"), "name another with -o"),
         (("nowhere",), "no cluster profile 'nowhere'"),
     ],

@@ -197,6 +197,25 @@ def test_finished_files_of_a_folder_are_kept(folder: Path) -> None:
     assert (run / "manifest.json").exists()
 
 
+@pytest.mark.parametrize(("call", "goes_on"), [(1, False), (4, True)])
+def test_a_search_that_knows_no_speed_yet_goes_on_from_its_bounds(
+    folder: Path, call: int, goes_on: bool
+) -> None:
+    words = (
+        "recommend", "small.yaml", "--cluster", REFERENCE, "--set", "cluster.colocate=false",
+        "--hosts", "4", "--jobs", "1",
+    )  # fmt: skip
+    when = ("recsim_train.designs.notes", "writing")  # first the file's head, then a look each
+    done = signalled(folder, *words, when=when, number=signal.SIGTERM, call=call)
+    assert done.returncode == 143, done.stderr
+    how = f"interrupted; to go on: recsim-train {' '.join(words)} --resume\n"
+    assert done.stderr.endswith(how if goes_on else "interrupted\n")
+    assert "Traceback" not in done.stderr
+    if goes_on:
+        (notes,) = (folder / "runs").iterdir()
+        assert 1 < len(notes.read_text().splitlines()) <= call
+
+
 def test_a_report_is_not_left_half_written(folder: Path) -> None:
     words = ("simulate", "small.yaml", "--cluster", REFERENCE)
     subprocess.run(

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.config.errors import UserError
 from recsim_train.executor.emulation import capacity
-from recsim_train.executor.emulation.capacity import Capacity, check_carried, measured_here
+from recsim_train.executor.emulation.capacity import (
+    Capacity,
+    NotCarriedError,
+    check_carried,
+    measured_here,
+    said,
+)
 from recsim_train.executor.emulation.layout import EmulatedHost, EmulatedLayout, Link
 
 MBIT = 1e6 / 8
@@ -44,28 +49,32 @@ def test_the_highest_rate_that_is_reached_while_cores_are_left(
 def test_it_is_measured_once_and_kept_for_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [Capacity(1e8, 2e8, False), Capacity(3e8, 4e8, True)]
+    one, other = ((r, 4e8, 3e8, 2e8) for r in (5e8, 6e8))
+    found = [Capacity(one, False), Capacity(other, True)]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(capacity, "measure", lambda: found.pop(0))
     busy = [0.0, 0.0, 90.0]
     monkeypatch.setattr(capacity.psutil, "cpu_percent", lambda _: busy.pop(0))
     first = measured_here()
-    assert first == Capacity(1e8, 2e8, False)
+    assert first == Capacity(one, False)
     assert measured_here() == first
     (file,) = tmp_path.rglob("*.json")
     kept = json.loads(file.read_text())
     file.write_text(json.dumps(kept | {"of": {"machine": "another"}}))
-    assert measured_here() == Capacity(3e8, 4e8, True)
+    assert measured_here() == Capacity(other, True)
     file.write_text("no json")
     assert measured_here() is None  # the cores are busy: nothing is measured, nothing kept
     assert file.read_text() == "no json"
 
 
 def test_links_that_could_carry_more_are_refused() -> None:
-    here = Capacity(400 * MBIT, 1000 * MBIT, False)
-    check_carried(layout(2, 400), here)
-    check_carried(layout(16, 60), here)
-    with pytest.raises(UserError, match=r"a link would have 401 Mbit/s, .* carry 400 Mbit/s"):
+    here = Capacity((400 * MBIT, 300 * MBIT, 200 * MBIT, 100 * MBIT), False)
+    for hosts, most in ((2, 200), (3, 100), (4, 75), (5, 40), (8, 25), (9, 11), (16, 6), (32, 3)):
+        check_carried(layout(hosts, most), here)
+        with pytest.raises(NotCarriedError, match=rf"^{hosts} links together would have"):
+            check_carried(layout(hosts, 1.15 * most), here)
+    with pytest.raises(NotCarriedError, match=r"a link would have 401 Mbit/s, .* carry 400 Mbit/s"):
         check_carried(layout(2, 401), here)
-    with pytest.raises(UserError, match=r"16 links together would have 1,120 Mbit/s, .* 1,000"):
-        check_carried(layout(16, 70), here)
+    assert list(said(here))[:2] == [
+        "2 hosts (one link): up to 400 Mbit/s", "4 hosts: up to 300 Mbit/s",
+    ]  # fmt: skip

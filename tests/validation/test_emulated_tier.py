@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import recsim_train
+from recsim_train.executor.emulation import capacity
 from recsim_train.results.figures import Summary
 from recsim_train.results.summary import summarise
 from recsim_train.trace.facts import Emulated, Facts, Slept
@@ -173,6 +174,45 @@ def test_every_point_is_measured_on_its_own_hosts(path: Path) -> None:
     kept = path.parent / "runs" / "links-validation" / "predictions.json"
     made = json.loads(kept.read_text())
     assert [entry["compute"] for entry in made["predictions"]] == ["modelled"] * 2
+
+
+def carries(monkeypatch: pytest.MonkeyPatch, mbit: float) -> None:
+    here = capacity.Capacity((mbit * 1e6 / 8,) * len(capacity.PAIRS), False)
+    monkeypatch.setattr(capacity, "measured_here", lambda: here)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(why := refused()), reason=why)
+def test_a_cluster_that_this_machine_does_not_carry_costs_its_own_figure_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faster = "\n      cluster.hosts.default.nic: 50 Mbit/s\n      training.batch_size: 128"
+    path.write_text(POINTS.replace("\n      training.batch_size: 128", faster))
+    carries(monkeypatch, 100.0)
+    done = command("validate", "links.yaml", "--json", cwd=path.parent)
+    assert done.returncode == 3, done.stderr  # the gate wants both
+    assert "1 of 2 clusters have faster links than this machine carries" in done.stderr
+    one, other = sorted(json.loads(done.stdout)["runs"], key=lambda run: run["number"])
+    assert one["status"] == "complete"
+    assert other["status"] == "failed"
+    assert "3 links together would have 150 Mbit/s" in other["message"]
+
+
+def test_where_no_cluster_is_carried_nothing_starts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carries(monkeypatch, 50.0)
+    done = command("validate", "links.yaml", cwd=path.parent)
+    assert done.returncode == 2
+    assert "carries none of these clusters" in done.stderr
+    assert not list(path.parent.glob("runs/*"))
+    run = command(
+        "run", "links.yaml", "--emulate", "--set", "sweep=null",
+        "--set", "cluster.hosts.default.nic=20 Mbit/s", "--set", "cluster.colocate=false",
+        cwd=path.parent,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert "3 links together would have 60 Mbit/s" in run.stderr
 
 
 def test_one_profile_is_enough_for_processes_of_one_machine(path: Path) -> None:

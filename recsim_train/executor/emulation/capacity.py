@@ -1,8 +1,9 @@
 """What this machine's emulation carries: the rate of one link, and of all hosts together.
 
 Streams of bytes between emulated hosts, at one rate after the other, while it is seen how much of
-the cores is left. A run whose links could carry more than that would measure this machine instead
-of them.
+the cores is left. Many slow links take more of them than a fast one of the same rate, so it is
+asked for several numbers of hosts. A run whose links could carry more than that would measure this
+machine instead of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from recsim_train.results.environment import cores, machine_name
 
 RATES = tuple(mbit * 1e6 / 8 for mbit in (100, 200, 400, 700, 1000, 1400, 2000, 2800, 4000, 6000))
 """Bytes of frames per second that are tried, of one link and of all hosts together."""
-_MANY = 8
+PAIRS = (1, 2, 4, 8)
 """Hosts that send side by side, each to another one."""
 _SECONDS = 0.6
 _LEAST_RATE, _LEAST_IDLE = 0.97, 0.25
@@ -51,17 +52,29 @@ KEPT = "emulation.json"
 class Capacity:
     """Bytes of frames per second."""
 
-    link: float
-    """Of one link, in one direction, nothing else being sent."""
-    together: float
-    """Of all hosts together."""
+    together: tuple[float, ...]
+    """Of all hosts together, where there are twice as many as `PAIRS`."""
     delays: bool
     """Whether the kernel can delay packets (netem)."""
 
+    @property
+    def link(self) -> float:
+        """Of one link, in one direction, nothing else being sent."""
+        return self.together[0]
+
+    def of(self, hosts: int) -> float:
+        """Of so many hosts together: of more than were tried, as of the most."""
+        tried = zip(PAIRS, self.together, strict=True)
+        return next((rate for pairs, rate in tried if 2 * pairs >= hosts), self.together[-1])
+
+
+class NotCarriedError(UserError):
+    """Links could carry more than this machine."""
+
 
 def measure() -> Capacity:
-    """In some ten seconds. Raises UserError where hosts cannot be emulated."""
-    return Capacity(_most(1), _most(_MANY), _has_netem())
+    """In half a minute. Raises UserError where hosts cannot be emulated."""
+    return Capacity(tuple(map(_most, PAIRS)), _has_netem())
 
 
 def measured_here(*, anew: bool = False) -> Capacity | None:
@@ -72,8 +85,8 @@ def measured_here(*, anew: bool = False) -> Capacity | None:
     path = Path(folder) / "recsim-train" / KEPT
     with suppress(OSError, ValueError, TypeError, KeyError):
         kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept.pop("of") == key and not anew:
-            return Capacity(**kept)
+        if kept["of"] == key and not anew:
+            return Capacity(tuple(kept["together"]), kept["delays"])
     if psutil.cpu_percent(_LOOK) > 100.0 * _LEAST_IDLE:
         return None
     found = measure()
@@ -89,14 +102,14 @@ def keep(found: Capacity, key: dict[str, object], path: Path) -> None:
 
 
 def check_carried(layout: EmulatedLayout, capacity: Capacity) -> None:
-    """Raises UserError where links could carry more than this machine."""
-    fastest = max(host.link.rate for host in layout.hosts)
+    """Raises NotCarriedError where links could carry more than this machine."""
+    fastest, hosts = max(host.link.rate for host in layout.hosts), len(layout.hosts)
     for rate, most, what in (
         (fastest, capacity.link, "a link"),
-        (layout.rates, capacity.together, f"{len(layout.hosts)} links together"),
+        (layout.rates, capacity.of(hosts), f"{hosts} links together"),
     ):
         if rate > most:
-            raise UserError(
+            raise NotCarriedError(
                 f"{what} would have {_mbit(rate)}, and emulated hosts of this machine carry "
                 f"{_mbit(most)} (`recsim-train show emulation`): scale all rates down alike"
             )
@@ -104,8 +117,8 @@ def check_carried(layout: EmulatedLayout, capacity: Capacity) -> None:
 
 def said(capacity: Capacity) -> Iterator[str]:
     """In words."""
-    yield f"one link: up to {_mbit(capacity.link)}"
-    yield f"all hosts together: up to {_mbit(capacity.together)}"
+    for pairs, rate in zip(PAIRS, capacity.together, strict=True):
+        yield f"{2 * pairs} hosts{' (one link)' * (pairs == 1)}: up to {_mbit(rate)}"
     how = "by the kernel (netem)" if capacity.delays else "not: the kernel here has no netem"
     yield f"latency: {how}"
 

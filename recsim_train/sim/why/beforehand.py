@@ -23,8 +23,9 @@ from recsim_train.sim.simulated_run import LEAST_STEPS, SimulatedRun
 from recsim_train.sim.why.elasticity import iterations_asked
 from recsim_train.sim.why.usage import by_class
 
-_TRAINERS = 4
-"""As many stand for all, where they may."""
+_TRAINERS = 1
+"""So many stand for all, where they may, or one group of hosts: of a few steps those of two paces
+would be cut at different places."""
 _THREADS = 2
 """So many of a trainer stand for all of its threads, where they may."""
 _WARMUP, _STEPS = 2, 4
