@@ -53,7 +53,7 @@ def test_it_is_measured_once_and_kept_for_this_machine(
     found = [Capacity(one, False), Capacity(other, True)]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(capacity, "measure", lambda: found.pop(0))
-    busy = [0.0, 0.0, 90.0]
+    busy = [90.0, 0.0, 0.0, *[90.0] * 6]
     monkeypatch.setattr(capacity.psutil, "cpu_percent", lambda _: busy.pop(0))
     first = measured_here()
     assert first == Capacity(one, False)

@@ -37,8 +37,9 @@ _LEAST_RATE, _LEAST_IDLE = 0.97, 0.25
 """Share of a rate that streams reach where it is carried; share of all cores that is idle then."""
 _TRIES = 3
 """Of each rate: a moment's work of somebody else is not what the emulation lacks."""
-_LOOK = 0.5
-"""Seconds for which the cores are looked at before; so busy already, nothing can be measured."""
+_LOOK, _LOOKS = 0.5, 6
+"""Seconds for which the cores are looked at before, and how often: a process that is getting ready
+has done so by then. So busy still, nothing can be measured."""
 _QUEUE = 5e-3
 _PORT = 5001
 _LIMIT = 20.0
@@ -87,7 +88,7 @@ def measured_here(*, anew: bool = False) -> Capacity | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["of"] == key and not anew:
             return Capacity(tuple(kept["together"]), kept["delays"])
-    if psutil.cpu_percent(_LOOK) > 100.0 * _LEAST_IDLE:
+    if all(psutil.cpu_percent(_LOOK) > 100.0 * _LEAST_IDLE for _ in range(_LOOKS)):
         return None
     found = measure()
     keep(found, key, path)
