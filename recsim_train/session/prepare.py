@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,11 +107,7 @@ def not_carried(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[
     Raises UserError where it carries none, and unless ``some_may`` where there is one that it does
     not.
     """
-    from recsim_train.executor.emulation.capacity import (
-        NotCarriedError,
-        check_carried,
-        measured_here,
-    )
+    from recsim_train.executor.emulation.capacity import check_carried, measured_here
     from recsim_train.executor.emulation.layout import layout_of
 
     if (capacity := measured_here()) is None:
@@ -120,23 +116,13 @@ def not_carried(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[
             "these rates here"
         )
         return {}
-    refused = {}
-    for number, job in enumerate(jobs):
-        try:
-            check_carried(layout_of(job.plan, job.profile), capacity)
-        except NotCarriedError as error:
-            if not some_may:
-                raise
-            refused[number] = str(error)
-    if refused:
-        first = next(iter(refused.values()))
-        if len(refused) == len(jobs):
-            raise UserError(f"this machine carries none of these clusters; the first: {first}")
-        caller.say(
-            f"note: {len(refused)} of {len(jobs)} clusters have faster links than this machine "
-            f"carries, and are not measured; the first: {first}"
-        )
-    return refused
+
+    def check(job: Job) -> None:
+        check_carried(layout_of(job.plan, job.profile), capacity)
+
+    some = "clusters have faster links than this machine carries, and are not measured"
+    none = "this machine carries none of these clusters"
+    return _refused(jobs, check, some if some_may else None, none, caller)
 
 
 def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:
@@ -146,22 +132,35 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
     """
     from recsim_train.sim.host.memory_check import check_memory
 
-    refused = {}
+    def check(job: Job) -> None:
+        check_memory(job.plan, job.profile)
+
+    some = "points do not fit into the hosts, as their rows say"
+    return _refused(jobs, check, some if some_may else None, "no point fits into the hosts", caller)
+
+
+def _refused(
+    jobs: Sequence[Job],
+    check: Callable[[Job], None],
+    some: str | None,
+    none: str,
+    caller: Caller,
+) -> dict[int, str]:
+    """What a check says of the jobs that do not pass it, by number. ``some``: what is told of these
+    where others pass; None: the first one ends it. ``none``: what is raised where none passes."""
+    refused: dict[int, str] = {}
     for number, job in enumerate(jobs):
         try:
-            check_memory(job.plan, job.profile)
+            check(job)
         except UserError as error:
-            if not some_may:
+            if some is None:
                 raise
             refused[number] = str(error)
     if refused:
         first = next(iter(refused.values()))
         if len(refused) == len(jobs):
-            raise UserError(f"no point fits into the hosts; the first: {first}")
-        caller.say(
-            f"note: {len(refused)} of {len(jobs)} points do not fit into the hosts, as their rows "
-            f"say; the first: {first}"
-        )
+            raise UserError(f"{none}; the first: {first}")
+        caller.say(f"note: {len(refused)} of {len(jobs)} {some}; the first: {first}")
     return refused
 
 

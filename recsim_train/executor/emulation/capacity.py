@@ -69,10 +69,6 @@ class Capacity:
         return next((rate for pairs, rate in tried if 2 * pairs >= hosts), self.together[-1])
 
 
-class NotCarriedError(UserError):
-    """Links could carry more than this machine."""
-
-
 def measure() -> Capacity:
     """In half a minute. Raises UserError where hosts cannot be emulated."""
     return Capacity(tuple(map(_most, PAIRS)), _has_netem())
@@ -103,14 +99,14 @@ def keep(found: Capacity, key: dict[str, object], path: Path) -> None:
 
 
 def check_carried(layout: EmulatedLayout, capacity: Capacity) -> None:
-    """Raises NotCarriedError where links could carry more than this machine."""
+    """Raises UserError where links could carry more than this machine."""
     fastest, hosts = max(host.link.rate for host in layout.hosts), len(layout.hosts)
     for rate, most, what in (
         (fastest, capacity.link, "a link"),
         (layout.rates, capacity.of(hosts), f"{hosts} links together"),
     ):
         if rate > most:
-            raise NotCarriedError(
+            raise UserError(
                 f"{what} would have {_mbit(rate)}, and emulated hosts of this machine carry "
                 f"{_mbit(most)} (`recsim-train show emulation`): scale all rates down alike"
             )
