@@ -1,6 +1,6 @@
 """Is the strategy that predictions pick also the best measured one, where several are close?
 
-    python benchmarks/close_clusters.py [--settings 12] [--seed 43] > experiments/close.yaml
+    python benchmarks/close_clusters.py [--settings 12] [--seed 43] [...] > experiments/close.yaml
     recsim-train validate experiments/close.yaml
     python benchmarks/close_clusters.py --judge close-clusters-validation
 
@@ -94,8 +94,8 @@ def close(points: Sequence[dict[str, Any]], rates: Sequence[float]) -> list[dict
     return [points[n] for n in measured[:MOST]]
 
 
-def chosen(settings: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Points of all settings that are kept."""
+def chosen(settings: int, seed: int, skip: int, fastest: float) -> Iterator[dict[str, Any]]:
+    """Points of all settings that are kept, without the first and those of faster links."""
     draw, found = Random(seed), 0
     for begin in range(0, MOST_DRAWN, AT_ONCE):
         batch = [candidates(draw, begin + n) for n in range(AT_ONCE)]
@@ -105,10 +105,16 @@ def chosen(settings: int, seed: int) -> Iterator[dict[str, Any]]:
             kept = close(points, own)
             if kept and found < settings:
                 found += 1
-                yield from kept
+                if found > skip and fastest_of(kept[0]) <= fastest:
+                    yield from kept
         print(f"{begin + AT_ONCE} drawn, {found} kept", file=sys.stderr)
         if found == settings:
             return
+
+
+def fastest_of(point: Mapping[str, Any]) -> float:
+    """Mbit/s of a setting's fastest link of a host."""
+    return max(float(host["nic"].split()[0]) for host in point["cluster"]["hosts"].values())
 
 
 def judged(validation: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -131,19 +137,23 @@ def main() -> None:
     about = {
         "--settings": (12, "how many"),
         "--seed": (43, "of the draws"),
-        "--judge": ("", "a finished validation"),
+        "--skip": (0, "so many of the settings, which were measured before"),
+        "--fastest": (1000.0, "Mbit/s: settings with hosts of faster links are left out"),
+        "--judge": ("", "finished validations, with commas between them"),
     }
     asked = options(__doc__, about)
     if asked.judge:
-        text = (Path(asked.judge) / "validation.json").read_text(encoding="utf-8")
-        rows = list(judged(json.loads(text)))
+        files = [Path(folder) / "validation.json" for folder in asked.judge.split(",")]
+        made = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        rows = [row for validation in made for row in judged(validation)]
         heads = ("setting", "measured", "within 25 %", "picked", "best measured", "short by")
         print("\n".join(table(heads, rows)))
         held = sum(float(row[-1].rstrip("%")) <= 5.0 for row in rows)
         print(f"\nThe pick is within 5 % of the best measured in {held} of {len(rows)} settings.")
         return
-    points = list(chosen(asked.settings, asked.seed))
-    given = f"--settings {asked.settings} --seed {asked.seed}"
+    points = list(chosen(asked.settings, asked.seed, asked.skip, asked.fastest))
+    names = ("settings", "seed", "skip", "fastest")
+    given = " ".join(f"--{name} {getattr(asked, name)}" for name in names)
     print(f"# Drawn by `python benchmarks/close_clusters.py {given}`, before any run.")
     text = yaml.safe_dump(experiment(points), sort_keys=False, default_flow_style=None, width=120)
     print(text, end="")

@@ -7,6 +7,10 @@ hosts to one (incast), or of one host to several (outcast). When the first has a
 others have got says how the link was shared. `sigma` is the standard deviation of the logarithms of
 these shares within a round, over all rounds; 0: equal shares, as max-min fairness has them.
 
+"joining": one connection begins when the others have moved four tenths of their messages, after a
+pause of ``idle`` seconds. `share` is the median of what it has of the link until the first of the
+others has arrived, `least` and `most` of the rounds; equal shares are 1 / ``flows``.
+
 "in turn": several clients of one server, each of which receives a message, then sends one, and so
 on, as trainers do that look up rows and send gradients. "several servers": the same of as many
 servers at once, each asked before it sends and heard when it has received. "over an uplink": the
@@ -74,12 +78,16 @@ class Rounds:
         self.seconds.append(time.monotonic() - self._began)
         self.shares.append(self._first)
 
+    def before(self, flow: int) -> None:
+        """What a connection waits for before it sends: nothing."""
+
     def send(self, address: str, flow: int) -> None:
         content = bytes(self.size)
         with socket.create_connection((address, PORT + flow), timeout=LIMIT) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for _ in range(self.rounds):
                 self.begin.wait(LIMIT)
+                self.before(flow)
                 connection.sendall(content)
                 self.end.wait(LIMIT)
 
@@ -107,10 +115,40 @@ class Rounds:
         return sqrt(sum(squares) / (len(self.shares[2:]) * (self.flows - 1)))
 
 
-def measured(pattern: str, flows: int, mbit: float, queue: str, size: int, rounds: int) -> Rounds:
-    """One setting of messages at once."""
-    hosts = _hosts(flows + 1, mbit, queue)
-    work = Rounds(size, rounds, flows)
+@dataclass
+class Joining(Rounds):
+    """Messages of which one begins later; connections take turns."""
+
+    idle: float = 0.0
+    """Seconds before each round."""
+    late: float = 0.0
+    """Seconds after the others."""
+    round: int = field(init=False, default=-1)
+    joined: list[float] = field(default_factory=list)
+    """By round: share of the one that is later."""
+
+    def _start(self) -> None:
+        super()._start()
+        self.round += 1
+        self._then = [0] * self.flows
+
+    def _close(self) -> None:
+        super()._close()
+        moved = [first - then for first, then in zip(self._first, self._then, strict=True)]
+        if sum(self._then):
+            self.joined.append(moved[self.round % self.flows] / sum(moved))
+
+    def before(self, flow: int) -> None:
+        """Wait until a connection's message is to be sent."""
+        last = self.round % self.flows == flow
+        time.sleep(max(0.0, self._began + self.idle + last * self.late - time.monotonic()))
+        if last:
+            self._then = list(self.taken)
+
+
+def measured(pattern: str, mbit: float, queue: str, work: Rounds) -> None:
+    """One setting of messages at once, or nearly."""
+    hosts, flows = _hosts(work.flows + 1, mbit, queue), work.flows
     with EmulatedCluster(EmulatedLayout(hosts)) as cluster:
         threads = []
         for flow in range(flows):
@@ -128,7 +166,6 @@ def measured(pattern: str, flows: int, mbit: float, queue: str, size: int, round
             thread.start()
         for thread in threads:
             thread.join(4 * LIMIT)
-    return work
 
 
 def _link(mbit: float, queue: str) -> Link:
@@ -287,11 +324,21 @@ SETTINGS = (
 )  # fmt: skip
 """(connections, Mbit/s, KiB of a message)"""
 
-
+JOINING = tuple(
+    (way, *row)
+    for way in ("outcast", "incast")
+    for row in (
+        (2, 40, 1344, 0.1), (2, 80, 2048, 0.2), (2, 20, 512, 0.1), (2, 40, 512, 0.3),
+        (3, 40, 1344, 0.1), (4, 40, 512, 0.1), (2, 40, 256, 0.03), (2, 80, 512, 0.03),
+    )
+)  # fmt: skip
+"""(way, connections, Mbit/s, KiB of a message, seconds of a pause)"""
 IN_TURN = (
     (2, 20, 16, 100), (3, 20, 16, 100), (4, 20, 16, 100), (3, 20, 64, 40), (3, 20, 256, 20),
     (2, 40, 64, 100), (2, 40, 128, 80), (2, 40, 256, 60), (2, 40, 512, 40), (3, 40, 512, 40),
     (4, 40, 256, 60), (8, 40, 64, 60), (8, 40, 128, 30), (4, 200, 256, 200), (2, 200, 2048, 40),
+    (2, 40, 1344, 20), (3, 40, 1344, 24), (3, 40, 1024, 24), (4, 40, 1024, 20), (3, 20, 512, 24),
+    (3, 80, 1344, 30), (3, 60, 1344, 30), (3, 80, 256, 60),
 )  # fmt: skip
 """(clients, Mbit/s, KiB of a message, turns)"""
 SEVERAL = (
@@ -348,7 +395,8 @@ def main() -> None:
             if asked.only not in ("", pattern):
                 continue
             for flows, mbit, kib in SETTINGS:
-                work = measured(pattern, flows, mbit, queue, kib << 10, asked.rounds)
+                work = Rounds(kib << 10, asked.rounds, flows)
+                measured(pattern, mbit, queue, work)
                 ideal = flows * (kib << 10) / (mbit * MBIT * SEGMENT / FRAME)
                 took = median(work.seconds[2:])
                 say(
@@ -361,6 +409,20 @@ def main() -> None:
                     seconds=round(took, 4),
                     of_ideal=round(took / ideal, 3),
                 )
+        for way, flows, mbit, kib, idle in JOINING if asked.only in ("", "joining") else ():
+            late = 0.4 * (flows - 1) * (kib << 10) / (mbit * MBIT * SEGMENT / FRAME)
+            joining = Joining(kib << 10, asked.rounds // 2, flows, idle=idle, late=late)
+            measured(way, mbit, queue, joining)
+            say(
+                queue=queue,
+                pattern="joining",
+                way=way,
+                flows=flows,
+                mbit=mbit,
+                kib=kib,
+                idle=idle,
+                **middle("share", joining.joined[2:], 3),
+            )
         every = [(1, *row, 0, "in turn", 0) for row in IN_TURN]
         every += [(*row, 0, "several servers", HEADS) for row in SEVERAL]
         every += [(*row, "over an uplink", HEADS) for row in OVER]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from math import hypot, log, sqrt
+from math import exp, hypot, log, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +15,14 @@ import pytest
 from recsim_train.config.cluster import Cluster, Host, Queue
 from recsim_train.config.frames import BURST, FRAME, SEGMENT, room
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.cluster.shares import ALONE, UNSURE, UPLINK_UNSURE
+from recsim_train.sim.cluster.shares import (
+    ALONE,
+    HALVED,
+    LEAD,
+    SILENT,
+    UNSURE,
+    UPLINK_UNSURE,
+)
 from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
@@ -148,6 +155,56 @@ def test_clients_part_as_measured(network: Any) -> None:
     assert fmean(row["duplex"] for row in rows if not row.get("faster")) > 0.75
 
 
+def test_who_joins_others_has_as_much_as_measured(network: Any) -> None:
+    rows = [row for row in json.loads(MEASURED.read_text()) if row["pattern"] == "joining"]
+    assert len(rows) >= 30
+    off = defaultdict(list)
+    for row in rows:
+        size, equal = row["kib"] << 10, 1.0 / row["flows"]
+        made = network(row["flows"], row["mbit"], row["queue"])
+        found = joined(*made, row["way"], size, row["idle"])
+        off[row["queue"]].append(log(found / row["share"]))
+        silent = row["idle"] + 8 * size / (row["mbit"] * 1e6) > 0.21
+        if row["queue"] == "fifo" and row["way"] == "outcast" and silent:
+            assert max(found, row["share"]) < 0.8 * equal
+    for errors in off.values():
+        assert hypot(*errors) / sqrt(len(errors)) < 0.25
+
+
+def joined(engine: Engine, machines: Machines, way: str, size: int, idle: float) -> float:
+    """Share of the one that begins later, as `benchmarks/link_shares.py` measures it."""
+    clients, (server,) = parted(machines)
+    late = 0.4 * (len(clients) - 1) * size / server.send.capacity
+    meeting, rounds, shares = Meeting(engine, len(clients)), 12, []
+    then, first = [0.0], [0.0]
+
+    def moved() -> list[float]:
+        used = engine.fluid.used()
+        ends = (c.receive if way == "outcast" else c.send for c in clients)
+        return [used[end.index] for end in ends]
+
+    def talk(number: int) -> Steps:
+        nonlocal then, first
+        ends = (server, clients[number]) if way == "outcast" else (clients[number], server)
+        direction = Direction(machines, *ends)
+        for turn in range(rounds):
+            yield meeting.come()
+            first = []
+            last = turn % len(clients) == number
+            yield engine.timeout(idle + last * late)
+            then = moved() if last else then
+            yield direction.move(size, 0, 1).arrived
+            if not first:
+                first = moved()
+                parts = [b - a for a, b in zip(then, first, strict=True)]
+                shares.append(parts[turn % len(clients)] / sum(parts))
+
+    for number in range(len(clients)):
+        engine.process(talk(number))
+    engine.run()
+    return fmean(shares[2:])
+
+
 def test_requests_that_follow_what_nobody_awaits_take_as_long_as_measured(network: Any) -> None:
     rows = [row for row in json.loads(MEASURED.read_text()) if row["pattern"] == "not awaited"]
     assert len(rows) >= 20
@@ -236,6 +293,32 @@ def test_what_a_queue_does_not_hold_moves_at_the_pace_of_both_links(
     assert not machines.holds(clients[0], server, int(1.01 * queued))
     engine.run()
     assert machines.holds(clients[0], server, int(0.99 * queued))
+
+
+@pytest.mark.parametrize("silent", [0.1, 0.3])
+def test_who_was_silent_has_half_a_window_until_it_is_alone(network: Any, silent: float) -> None:
+    """By hand: the first has two thirds of its sender's link, or the lead of who came first."""
+    engine, machines = network(2, 40.0, "fifo")
+    clients, (server,) = parted(machines)
+    machines._unequal._draw = lambda *_: 1.0
+    rate, size = server.send.capacity, 1_000_000
+    ways = [Direction(machines, server, client) for client in clients]
+    ends: list[float] = []
+
+    def send(number: int, after: float) -> Steps:
+        yield ways[number].move(100, 0, 1).arrived  # both have spoken
+        yield engine.timeout(after)
+        yield ways[number].move(size, 0, 1).arrived
+        ends.append(engine.now - silent)
+
+    joins = 0.5 * size / rate
+    engine.process(send(0, silent))
+    engine.process(send(1, silent + joins))
+    engine.run()
+    behind = HALVED if silent + joins > SILENT else exp(-LEAD)
+    first = joins + 0.5 * size / rate * (1.0 + behind)
+    frames = 8 * SEGMENT / rate
+    assert ends == pytest.approx([first, 2 * size / rate], abs=frames)
 
 
 def test_with_equal_shares_they_stay_in_step(network: Any, equal_shares: None) -> None:

@@ -45,10 +45,20 @@ UPLINK_SPREAD: Final = 0.5
 """The same of messages over such an uplink, whether its queue holds them or not."""
 LEAD: Final = 0.25
 """Logarithm by which a message's rate is lower that finds a queue in use."""
-UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.057, "fair": 0.117}
+SILENT: Final = 0.2
+"""Seconds: a connection on which nothing was sent for longer has half the window when it goes on
+(Linux's least retransmission time-out; RFC 7661, 3)."""
+REGAINED: Final = 64 * 1024
+"""Bytes with which a message that has its links alone gets the whole window again."""
+HALVED: Final = 0.5
+"""By how much less a message's rate is that begins with half a window beside others of its sender,
+which have whole ones."""
+HALVED_INTO: Final = 0.67
+"""The same beside those of other senders."""
+UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.078, "fair": 0.117}
 """By queue how far this is from what clients in turn reached on emulated links, root mean square of
 the logarithm (``benchmarks/results/link_shares.json``): nothing of a strategy is in it."""
-UPLINK_UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.228, "fair": 0.193}
+UPLINK_UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.207, "fair": 0.193}
 """The same of clients whose links an uplink is slower than."""
 _LEVELS = 16
 _BLOCK = 256
@@ -63,6 +73,8 @@ class Begun(NamedTuple):
     """Bytes of it that pass at once."""
     behind: float
     """Seconds by which it is behind others."""
+    regained: float = 0.0
+    """The weight that it has once it has its links alone; 0: always the same."""
 
 
 ALONE: Final = Begun(1.0, 0.0, 0.0)
@@ -85,6 +97,12 @@ class Shares:
         """By link: until when the messages that have begun keep it busy at least."""
         self._ends: dict[Resource, deque[float]] = {}
         """By sender's link, of each message on it that time."""
+        self._since: dict[Resource, float] = {}
+        """By link: since when it is in use."""
+        self._spoken: dict[tuple[str, str], float] = {}
+        """By connection: until when it had something to send."""
+        self._halved: set[tuple[str, str]] = set()
+        """Connections of half a window."""
         self._queued: dict[tuple[Resource, str], float] = {}
         """By uplink, and the receiving host where each has a queue: until when what has come there
         keeps the link busy."""
@@ -110,16 +128,52 @@ class Shares:
         ends = self._ends_of(away)
         others = len(ends)
         ends.append(self._use(away, out * (size - ahead) / away.capacity))
-        self._use(come, into * (size - ahead) / come.capacity)
+        arrives = self._use(come, into * (size - ahead) / come.capacity)
+        halved = self._speak(source, target, max(ends[-1], arrives))
         if apart:
             frames = min(others * SEGMENT, AT_ONCE) if held else 0.0
             return Begun(1.0, ahead, frames / away.capacity)
         if held:
             return Begun(1.0, ahead, others * AT_ONCE / away.capacity)
         behind = AT_ONCE / away.capacity if left < 0.0 else 0.0
+        drawn = self._draw("share", source.name, target.name, partial(_weights, SPREAD))
+        if halved:
+            less = 1.0
+            if left < 0.0 and self._carried(away):
+                less = HALVED
+            elif arrived < 0.0 and self._carried(come):
+                less = HALVED_INTO
+            if less < 1.0:
+                return Begun(less * drawn, ahead, behind, drawn)
+        if left >= 0.0 and arrived >= 0.0:
+            self._halved.discard((source.name, target.name))
         weight = self._behind if left < 0.0 or arrived < 0.0 or crowded else 1.0
-        weight *= self._draw("share", source.name, target.name, partial(_weights, SPREAD))
-        return Begun(weight, ahead, behind)
+        return Begun(weight * drawn, ahead, behind)
+
+    def _speak(self, source: Process, target: Process, until: float) -> bool:
+        """A connection has a message again, until so; whether it has half a window."""
+        now, ends = self._engine.now, (source.name, target.name)
+        for link in (source.send, target.receive):
+            if not self._engine.fluid.in_use(link):
+                self._since[link] = now
+        if now - self._spoken.get(ends, -inf) > SILENT:
+            self._halved.add(ends)
+        self._spoken[ends] = until
+        return self._network.queue == "fifo" and ends in self._halved
+
+    def _carried(self, link: Resource) -> bool:
+        """Whether a link in use has carried so much that who uses it has a whole window."""
+        busy: float = self._engine.now - self._since.get(link, -inf)
+        return busy * link.capacity > REGAINED
+
+    def regains(self, source: Process, target: Process) -> bool:
+        """Whether a message whose part has arrived has its links alone."""
+        if max(source.standing, target.standing) > 1.0:
+            return False
+        if any(map(self._engine.fluid.in_use, (source.send, target.receive))):
+            return False
+        self._halved.discard((source.name, target.name))
+        return True
 
     def holds(self, source: Process, target: Process, size: float) -> bool:
         """Whether the queue before the receiver's link holds a message that begins now, with those

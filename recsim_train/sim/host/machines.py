@@ -9,8 +9,8 @@ from math import fsum, inf
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
-from recsim_train.sim.cluster.shares import ALONE, Begun, Shares
-from recsim_train.sim.engine import Engine, Event
+from recsim_train.sim.cluster.shares import ALONE, REGAINED, Begun, Shares
+from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.process import Process, Started, Thread, between
@@ -22,6 +22,8 @@ from recsim_train.trace.ledger import TRANSPORT
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
+_PARTS = 8
+"""In which a message goes at most whose share may change."""
 _MEMORY = 1e12
 """Bytes per second within a host of which nothing is measured: so many that only cores limit."""
 
@@ -226,16 +228,38 @@ class Machines:
         begun: Begun,
     ) -> Event:
         """Bytes of a message, or further ones, after a ``delay``."""
-        key = source.name, target.name, begun.weight
+        kind = self._flow(source, target, begun.weight)
+        work = self._book_message(source, target, payload, head)
+        if begun.ahead > 0.0:
+            self.engine.fluid.count(kind, begun.ahead)
+        if begun.regained:
+            return self.engine.process(self._regaining(source, target, work, delay, begun))
+        return self.engine.activity(kind, work - begun.ahead, delay)
+
+    def _flow(self, source: Process, target: Process, weight: float) -> Kind:
+        """Bytes of a message that shares its links so."""
+        key = source.name, target.name, weight
         kind = self._flows.get(key)
         if kind is None:
             out, into = self._uses(source, target)
             cap = self._cap_of(source, target)
-            kind = self._flows[key] = self._wired(out + into, self._wire, cap, begun.weight)
-        work = self._book_message(source, target, payload, head)
-        if begun.ahead > 0.0:
-            self.engine.fluid.count(kind, begun.ahead)
-        return self.engine.activity(kind, work - begun.ahead, delay)
+            kind = self._flows[key] = self._wired(out + into, self._wire, cap, weight)
+        return kind
+
+    def _regaining(
+        self, source: Process, target: Process, work: float, delay: float, begun: Begun
+    ) -> Steps:
+        """A message whose share changes once it has its links alone, which is looked up after
+        each of its parts."""
+        assert self._unequal is not None
+        weight, left = begun.weight, work - begun.ahead
+        part = max(REGAINED, left / _PARTS)
+        while left >= 2.0 * part and weight != begun.regained:
+            yield self.engine.activity(self._flow(source, target, weight), part, delay)
+            left, delay = left - part, 0.0
+            if self._unequal.regains(source, target):
+                weight = begun.regained
+        yield self.engine.activity(self._flow(source, target, weight), left, delay)
 
     def holds(self, source: Process, target: Process, size: int) -> bool:
         """Whether the queue before the receiver's link holds a message of so many bytes, so that
