@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ def validation(speed: Any) -> dict[str, Any]:
         )  # fmt: skip
         runs += [{"key": key, "frame_bytes": 1e6 / eps}, {"key": key, "frame_bytes": None}]
     return {"rows": rows, "predictions": predictions, "runs": runs}
+
+
+def test_the_page_has_the_published_validation_s_table() -> None:
+    kept = ROOT / "benchmarks" / "results" / "claims-2026-11-28" / "validation.json"
+    page = (ROOT / "docs" / "explain" / "claims.md").read_text(encoding="utf-8")
+    rows = list(claims.verdicts(json.loads(kept.read_text(encoding="utf-8"))))
+    assert len(rows) == len(claims.CLAIMS)
+    for cells in rows:
+        assert f"| {' | '.join(cells)} |" in page
 
 
 def test_verdicts_are_those_of_the_measurement() -> None:
