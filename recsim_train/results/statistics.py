@@ -70,13 +70,17 @@ def counted(iterations: Iterable[Iteration], warmup: int, steps: int) -> list[It
 def throughput(
     iterations: Iterable[Iteration], *, warmup: int, steps: int, batch_size: int
 ) -> Throughput:
-    """Examples per second while all loops are at counted iterations, and its 95 % interval; where
-    they never are at the same time, from the first start to the last end.
+    """Examples per second while all loops are at counted iterations, and its 95 % interval.
+
+    Where slow loops' warm-up leaves less than the second half of the counted time of the loop that
+    ends first, of that half, in which they are at work, too; and where one had not begun then, from
+    the first start to the last end.
 
     ``steps``: counted iterations per loop; ``batch_size``: examples per iteration. An iteration
     that a loop did not do (an interrupted run) is not counted.
     """
-    chosen = counted(iterations, warmup, steps)
+    every = list(iterations)
+    chosen = counted(every, warmup, steps)
     if not chosen:
         return Throughput(0, 0.0, None, None, 0)
     starts: dict[str, float] = {}
@@ -88,10 +92,21 @@ def throughput(
     examples, seconds = len(chosen) * batch_size, end - start
     if seconds <= 0:
         return Throughput(examples, 0.0, None, None, 0)
-    if (all_begun := max(starts.values())) < (first_done := min(ends.values())):
-        start, end = all_begun, first_done
+    first = min(ends, key=lambda loop: ends[loop])
+    all_begun, half = max(starts.values()), (starts[first] + ends[first]) / 2.0
+    taken = chosen
+    if all_begun > half:
+        taken = [i for i in every if i.loop in starts]
+        at_work = dict(starts)
+        for i in taken:
+            at_work[i.loop] = min(i.start, at_work[i.loop])
+        all_begun = max(half, *at_work.values())
+    if all_begun < ends[first]:
+        start, end = all_begun, ends[first]
+    else:
+        taken = chosen
     each = len(chosen) / len(starts) * (end - start) / seconds
-    found = throughput_within(chosen, start, end, steps=each, batch_size=batch_size)
+    found = throughput_within(taken, start, end, steps=each, batch_size=batch_size)
     return replace(found, examples=examples, seconds=seconds)
 
 

@@ -57,6 +57,25 @@ def test_loops_add_up_while_all_of_them_are_at_work() -> None:
     assert (got.examples, got.seconds) == (40, pytest.approx(40.0))
 
 
+@pytest.mark.parametrize("slow", [1.5, 2.0, 2.9, 3.0, 3.1, 3.5, 5.0])
+def test_long_warm_up_of_slow_loops_does_not_change_the_rate(slow: float) -> None:
+    """Wherever the slow one's warm-up ends, and though it lasts as long as all of the fast one's
+    iterations (from 3.4 on), to whose last half it is at work, too."""
+    both = process([1.0] * 34, "trainer[0].worker[0]") + process(
+        [slow] * 34, "trainer[1].worker[0]"
+    )
+    got = throughput(both, warmup=10, steps=24, batch_size=1)
+    assert got.examples_per_second == pytest.approx(1.0 + 1.0 / slow)
+    assert got.examples == 48
+
+
+def test_who_begins_late_is_waited_for() -> None:
+    early = process([1.0] * 40, "trainer[0].worker[0]")
+    late = [Iteration("trainer[1].worker[0]", k, 35.0 + 2 * k, 37.0 + 2 * k) for k in range(40)]
+    got = throughput(early + late, warmup=10, steps=30, batch_size=1)
+    assert got.examples_per_second == pytest.approx(1.5)  # from 35 to 40
+
+
 def test_loops_that_are_never_at_work_together_add_up_over_all() -> None:
     early = process([1.0] * 4, "trainer[0].worker[0]")
     late = [Iteration("trainer[1].worker[0]", k, 6.0 + k, 7.0 + k) for k in range(4)]
