@@ -167,7 +167,8 @@ class Shares:
         return busy * link.capacity > REGAINED
 
     def regains(self, source: Process, target: Process) -> bool:
-        """Whether a message whose part has arrived has its links alone."""
+        """Whether a message of which a part has arrived had its links alone at the end; its
+        connection has a whole window then."""
         if max(source.standing, target.standing) > 1.0:
             return False
         if any(map(self._engine.fluid.in_use, (source.send, target.receive))):
