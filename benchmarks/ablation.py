@@ -133,6 +133,15 @@ CAUSES: dict[str, Cause] = {
     "behind a queue 0": Cause(
         constants=((shares, "LEAD", 0.0),), code=("sim/cluster/shares.py:LEAD",)
     ),
+    "no half windows": Cause(
+        constants=((shares, "SILENT", math.inf),),
+        code=(
+            "sim/cluster/shares.py:_speak",
+            "sim/cluster/shares.py:_carried",
+            "sim/cluster/shares.py:regains",
+            "sim/host/machines.py:_regaining",
+        ),
+    ),
     "losses 0": Cause(
         constants=((shares.Shares, "_draw", lambda *_: 1.0),),
         code=("sim/cluster/shares.py:_draw", "sim/cluster/shares.py:_draws"),

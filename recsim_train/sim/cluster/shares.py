@@ -1,7 +1,7 @@
 """How messages share a link: not quite equally, which parts the clients of a server.
 
 With equal shares, clients of a server that come to it together stay together: all receive, then
-all send, and each direction of its link is idle half of the time. On a real link four things part
+all send, and each direction of its link is idle half of the time. On a real link five things part
 them, measured on emulated ones by ``benchmarks/link_shares.py``, without any strategy:
 
 - After a pause a link lets some frames pass at once. A message that comes first is ahead by those.
@@ -10,6 +10,7 @@ them, measured on emulated ones by ``benchmarks/link_shares.py``, without any st
   another message waits for them; where each receiver has a queue, for a frame of each at most.
 - Messages that a shared queue does not hold find it filled by the windows of those that use the
   link already.
+- A connection that was silent goes on with half its window, until it has its links alone.
 - They lose packets, one more than another.
 
 A message that the receiver's queue holds beside what is to come leaves its sender at once, however
