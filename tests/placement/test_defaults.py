@@ -49,13 +49,15 @@ def cluster() -> Cluster:
 @pytest.mark.parametrize(
     "numbers",
     [TRAINERS, pytest.param(REST, marks=pytest.mark.thorough)],
-    ids=["most", "the rest up to 16"],
+    ids=["most", "the rest"],
 )
 @pytest.mark.parametrize("kind", sorted(strategies()))
 def test_every_strategy_predicts_at_every_number_of_trainers(
     kind: str, numbers: list[int], tmp_path: Path, cluster: Cluster
 ) -> None:
     wrong = {}
+    if kind == "des":  # whose group is all trainers, so that none stands for another: two minutes
+        numbers = [n for n in numbers if n != 1000] + [1000] * (numbers is REST)
     for trainers in numbers:
         plan = plan_of(tmp_path, f"strategy={kind}", f"roles.trainers={trainers}")
         outcome = simulate(plan, cluster)
