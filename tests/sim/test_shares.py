@@ -295,30 +295,42 @@ def test_what_a_queue_does_not_hold_moves_at_the_pace_of_both_links(
     assert machines.holds(clients[0], server, int(0.99 * queued))
 
 
-@pytest.mark.parametrize("silent", [0.1, 0.3])
-def test_who_was_silent_has_half_a_window_until_it_is_alone(network: Any, silent: float) -> None:
-    """By hand: the first has two thirds of its sender's link, or the lead of who came first."""
-    engine, machines = network(2, 40.0, "fifo")
+@pytest.mark.parametrize(("silent", "size"), [(0.01, 400_000), (0.3, 1_000_000)])
+def test_who_was_silent_has_half_a_window_until_it_is_alone(
+    network: Any, silent: float, size: int
+) -> None:
+    """By hand, in messages' time alone: one begins at 0, another at 0.5, a third at 1.6, when the
+    first has ended. Who joins has less than who is there; the second has a whole window when the
+    third comes, but no more than that one where both only came later."""
+    engine, machines = network(3, 40.0, "fifo")
     clients, (server,) = parted(machines)
     machines._unequal._draw = lambda *_: 1.0
-    rate, size = server.send.capacity, 1_000_000
+    alone = size / server.send.capacity
     ways = [Direction(machines, server, client) for client in clients]
     ends: list[float] = []
 
-    def send(number: int, after: float) -> Steps:
-        yield ways[number].move(100, 0, 1).arrived  # both have spoken
-        yield engine.timeout(after)
-        yield ways[number].move(size, 0, 1).arrived
-        ends.append(engine.now - silent)
+    def send() -> Steps:
+        for way in ways:  # so that all windows are whole
+            yield way.move(size, 0, 1).arrived
+        begun = engine.now + silent
+        for way, after in zip(ways, (0.0, 0.5, 1.6), strict=True):
+            engine.process(one(way, begun, begun + after * alone))
 
-    joins = 0.5 * size / rate
-    engine.process(send(0, silent))
-    engine.process(send(1, silent + joins))
+    def one(way: Direction, begun: float, at: float) -> Steps:
+        yield engine.timeout(at - engine.now)
+        yield way.move(size, 0, 1).arrived
+        ends.append((engine.now - begun) / alone)
+
+    engine.process(send())
     engine.run()
-    behind = HALVED if silent + joins > SILENT else exp(-LEAD)
-    first = joins + 0.5 * size / rate * (1.0 + behind)
-    frames = 8 * SEGMENT / rate
-    assert ends == pytest.approx([first, 2 * size / rate], abs=frames)
+    longest, shortest = silent + 2.0 * alone, silent + 1.5 * alone
+    assert longest < SILENT or shortest > SILENT
+    halved = shortest > SILENT
+    behind = HALVED if halved else exp(-LEAD)
+    first = 0.5 + 0.5 * (1.0 + behind)
+    second = 1.6 + 0.4 * (1.0 + HALVED if halved else 2.0)
+    frames = 8 * SEGMENT / size
+    assert ends == pytest.approx([first, second, 3.0], abs=frames)
 
 
 def test_with_equal_shares_they_stay_in_step(network: Any, equal_shares: None) -> None:

@@ -130,6 +130,9 @@ class Shares:
         others = len(ends)
         ends.append(self._use(away, out * (size - ahead) / away.capacity))
         arrives = self._use(come, into * (size - ahead) / come.capacity)
+        for link, paused in ((away, left), (come, arrived)):
+            if paused >= 0.0:
+                self._since[link] = self._engine.now
         halved = self._speak(source, target, max(ends[-1], arrives))
         if apart:
             frames = min(others * SEGMENT, AT_ONCE) if held else 0.0
@@ -152,15 +155,15 @@ class Shares:
         return Begun(weight * drawn, ahead, behind)
 
     def _speak(self, source: Process, target: Process, until: float) -> bool:
-        """A connection has a message again, until so; whether it has half a window."""
-        now, ends = self._engine.now, (source.name, target.name)
-        for link in (source.send, target.receive):
-            if not self._engine.fluid.in_use(link):
-                self._since[link] = now
-        if now - self._spoken.get(ends, -inf) > SILENT:
+        """A connection has a message again, until so; whether it has half a window. Where each has
+        a queue, windows share nothing."""
+        if self._network.queue == "fair":
+            return False
+        ends = source.name, target.name
+        if self._engine.now - self._spoken.get(ends, -inf) > SILENT:
             self._halved.add(ends)
         self._spoken[ends] = until
-        return self._network.queue == "fifo" and ends in self._halved
+        return ends in self._halved
 
     def _carried(self, link: Resource) -> bool:
         """Whether a link in use has carried so much that who uses it has a whole window."""
