@@ -18,6 +18,9 @@ same, where clients are in one rack and servers in another one. `duplex` is the 
 directions of a server's link, or of the uplink, carry together that they have carried; clients that
 stay in step reach 0.5, for they all receive and then all send.
 
+"drawn": the same of clients and servers, links and sizes that nobody chose: those of settings that
+`draw_clusters.py` draws, with another seed than any grid of runs. `seconds` of a turn.
+
 "not awaited": clients of several servers that ask again as soon as they have sent, so that the next
 request follows on the same connection. `seconds` of a turn beside `serial`, what its bytes take one
 after the other on a client's link.
@@ -25,6 +28,7 @@ after the other on a client's link.
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -35,8 +39,11 @@ from functools import partial
 from ipaddress import IPv4Address
 from math import log, sqrt
 from pathlib import Path
+from random import Random
 from statistics import mean, median
+from typing import Any
 
+from draw_clusters import LEAST_STEPS, TURNS, drawn_point
 from script import options
 
 from recsim_train.config.frames import FRAME, SEGMENT, room
@@ -173,6 +180,11 @@ def _link(mbit: float, queue: str) -> Link:
     return Link(rate, queue, round(room(rate, 5e-3)))  # type: ignore[arg-type]
 
 
+def _carried(mbit: float) -> float:
+    """Bytes of messages that such a link carries in a second."""
+    return mbit * MBIT * SEGMENT / FRAME
+
+
 def _hosts(number: int, mbit: float, queue: str, first: int = 0) -> tuple[EmulatedHost, ...]:
     """So many hosts, of equal links; as many as ``first`` in a rack of their own."""
     link = _link(mbit, queue)
@@ -195,24 +207,31 @@ def turns(
     turns: int,
     heads: int,
     faster: float = 0.0,
+    asks: int = 0,
+    away: float = 1.0,
 ) -> float:
-    """`duplex` of clients that receive and send in turn, from when all have done half of their
-    turns until the first is done; 0 where it is done before, which says nothing. ``heads``: bytes
-    that ask for a message, and that say that one has arrived. ``faster``: so many times what an
-    uplink between clients and servers carries do their own links carry; 0: there is none."""
+    """Seconds of a turn of clients that receive and send in turn. ``heads``: bytes that ask for a
+    message, unless ``asks`` says so, and that say that one has arrived.
+    ``faster``: so many times what an uplink between clients and servers carries do their own links
+    carry; 0: there is none. ``mbit``: of a client's link; ``away``: so many times as fast are
+    servers' links."""
     hosts = _hosts(servers + clients, mbit * (faster or 1.0), queue, servers if faster else 0)
     uplinks = (_link(mbit, queue),) * (2 if faster else 0)
+    if away != 1.0:
+        fast = _link(mbit * away, queue)
+        hosts = (*(replace(host, link=fast) for host in hosts[:servers]), *hosts[servers:])
+    asks = asks or heads
 
     def serve(connection: socket.socket) -> None:
         for _ in range(turns):
-            _receive(connection, heads)
+            _receive(connection, asks)
             connection.sendall(bytes(size))
             _receive(connection, size)
             connection.sendall(bytes(heads))
 
     def ask(connection: socket.socket, both: threading.Barrier, own: list[float]) -> None:
         for _ in range(turns):
-            connection.sendall(bytes(heads))
+            connection.sendall(bytes(asks))
             _receive(connection, size)
             both.wait(LIMIT)
             connection.sendall(bytes(size))
@@ -220,12 +239,7 @@ def turns(
             both.wait(LIMIT)
             own.append(time.monotonic())
 
-    times = _talk(EmulatedLayout(hosts, uplinks), servers, serve, ask)
-    begun, done, count = _counted(times, turns)
-    if done <= begun:
-        return 0.0
-    moved = 2 * size * count * (servers if faster else 1)
-    return moved / (done - begun) / (2 * mbit * MBIT * SEGMENT / FRAME)
+    return _turn(_talk(EmulatedLayout(hosts, uplinks), servers, serve, ask), turns)
 
 
 def not_awaited(
@@ -254,8 +268,7 @@ def not_awaited(
             connection.sendall(bytes(size))
         _receive(connection, 1)
 
-    begun, done, count = _counted(_talk(EmulatedLayout(hosts), servers, serve, ask), turns)
-    return (done - begun) * clients / count if count else 0.0
+    return _turn(_talk(EmulatedLayout(hosts), servers, serve, ask), turns)
 
 
 Asks = Callable[[socket.socket, threading.Barrier, list[float]], None]
@@ -307,10 +320,14 @@ def _talk(
     return times
 
 
-def _counted(times: Sequence[Sequence[float]], turns: int) -> tuple[float, float, int]:
-    """From when all have done half of their turns until the first is done; and turns in between."""
+def _turn(times: Sequence[Sequence[float]], turns: int) -> float:
+    """Seconds of a turn from when all have done half of theirs until the first is done, or of the
+    second half of that one's time."""
     begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
-    return begun, done, sum(begun < at <= done for own in times for at in own)
+    if done <= begun:  # one has done less than half of what another has
+        begun = (min(own[0] for own in times) + done) / 2.0
+    count = sum(begun < at <= done for own in times for at in own)
+    return (done - begun) * len(times) / count if count else 0.0
 
 
 def _receive(connection: socket.socket, size: int) -> None:
@@ -362,8 +379,48 @@ NOT_AWAITED = (
 )  # fmt: skip
 """(servers, clients, Mbit/s of a client, KiB of a message, KiB that ask for it, turns, how much
 faster servers are)"""
+DRAWN, SEEDS = 30, (60, 61)
+"""How many settings, of each seed; the model was chosen with those of the first in sight."""
+TOGETHER = 400
+"""Mbit/s of all links: what this machine carries for any number of hosts."""
 HEADS = 100
 """Bytes by which clients of several servers ask for a message, and are told that one is there."""
+
+
+def drawn(count: int, seed: int) -> list[dict[str, Any]]:
+    """Settings whose rows' traffic clients and servers are to move; those over uplinks, those of
+    which a collective is the most, and those of more than this machine carries, are left out."""
+    draw, found = Random(seed), []
+    for number in itertools.count():
+        if len(found) == count:
+            break
+        point = drawn_point(draw, number)
+        roles, cluster = point["roles"], point["cluster"]
+        flows, servers = roles["trainers"], roles["embedding_servers"]
+        rates = [
+            float(cluster["hosts"].get(role, cluster["hosts"]["default"])["nic"].split()[0])
+            for role in ("trainer", "embedding_server")
+        ]
+        together = flows * rates[0] + servers * rates[1]
+        turn = TURNS[number % len(TURNS)]
+        if turn in ("uplink", "collective", "cores") or "topology" in cluster:
+            continue
+        if flows < 2 or together > TOGETHER:
+            continue
+        training, tables = point["training"], point["model"]["tables"]
+        vectors = training["batch_size"] * tables["count"] / servers
+        found.append(
+            {
+                "servers": servers,
+                "flows": flows,
+                "mbit": rates[0],
+                "away": rates[1] / rates[0],
+                "size": round(vectors * point["model"]["embedding_dim"] * 4),
+                "asks": round(vectors * tables["ids"] * 8),
+                "turns": max(LEAST_STEPS, training["steps"] // 2),
+            }
+        )
+    return found
 
 
 def middle(name: str, tries: Sequence[float], places: int) -> dict[str, float]:
@@ -397,7 +454,7 @@ def main() -> None:
             for flows, mbit, kib in SETTINGS:
                 work = Rounds(kib << 10, asked.rounds, flows)
                 measured(pattern, mbit, queue, work)
-                ideal = flows * (kib << 10) / (mbit * MBIT * SEGMENT / FRAME)
+                ideal = flows * (kib << 10) / _carried(mbit)
                 took = median(work.seconds[2:])
                 say(
                     queue=queue,
@@ -410,7 +467,7 @@ def main() -> None:
                     of_ideal=round(took / ideal, 3),
                 )
         for way, flows, mbit, kib, idle in JOINING if asked.only in ("", "joining") else ():
-            late = 0.4 * (flows - 1) * (kib << 10) / (mbit * MBIT * SEGMENT / FRAME)
+            late = 0.4 * (flows - 1) * (kib << 10) / _carried(mbit)
             joining = Joining(kib << 10, asked.rounds // 2, flows, idle=idle, late=late)
             measured(way, mbit, queue, joining)
             say(
@@ -431,7 +488,8 @@ def main() -> None:
                 continue
             setting = servers, mbit, queue, kib << 10, many, heads, faster
             tries = [turns(flows, *setting) for _ in range(asked.repeats)]
-            tries = list(filter(None, tries)) or [0.0]
+            moved = flows * (kib << 10) * (servers if faster else 1)
+            tries = [moved / took / _carried(mbit) for took in tries]
             say(
                 queue=queue,
                 pattern=pattern,
@@ -443,6 +501,12 @@ def main() -> None:
                 faster=faster,
                 **middle("duplex", tries, 3),
             )
+        every_drawn = [{"seed": seed, **row} for seed in SEEDS for row in drawn(DRAWN, seed)]
+        for row in every_drawn if asked.only in ("", "drawn") else ():
+            work = row["size"], row["turns"], HEADS, 0.0, row["asks"], row["away"]
+            setting = row["flows"], row["servers"], row["mbit"], queue, *work
+            tries = [turns(*setting) for _ in range(asked.repeats)]
+            say(queue=queue, pattern="drawn", **row, **middle("seconds", tries, 5))
         for servers, flows, mbit, kib, ids, many, away in NOT_AWAITED:
             if asked.only not in ("", "not awaited"):
                 continue
@@ -460,7 +524,7 @@ def main() -> None:
                 rounds=many,
                 away=away,
                 **middle("seconds", tries, 5),
-                serial=round(moved / (mbit * MBIT * SEGMENT / FRAME), 5),
+                serial=round(moved / _carried(mbit), 5),
             )
     if asked.out:
         Path(asked.out).write_text(json.dumps(found, indent=1) + "\n")

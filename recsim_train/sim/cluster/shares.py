@@ -56,9 +56,10 @@ HALVED: Final = 0.5
 which have whole ones."""
 HALVED_INTO: Final = 0.67
 """The same beside those of other senders."""
-UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.078, "fair": 0.117}
-"""By queue how far this is from what clients in turn reached on emulated links, root mean square of
-the logarithm (``benchmarks/results/link_shares.json``): nothing of a strategy is in it."""
+UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.060, "fair": 0.052}
+"""By queue how far this is from the time that clients in turn took on emulated links, root mean
+square of the logarithm over settings that nobody chose (``benchmarks/results/link_shares.json``):
+nothing of a strategy is in it."""
 UPLINK_UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.207, "fair": 0.193}
 """The same of clients whose links an uplink is slower than."""
 _LEVELS = 16
@@ -124,7 +125,7 @@ class Shares:
         ahead = 0.0
         if not crowded and left > 0.0:
             ahead = min(size, _passing(away, left) / out)
-            if not apart:  # who has a queue of its own finds it empty
+            if held or not apart:  # a message larger than a queue of its own finds that empty
                 ahead = min(ahead, _passing(come, arrived) / into)
         ends = self._ends_of(away)
         others = len(ends)
