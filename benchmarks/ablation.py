@@ -144,7 +144,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "losses 0": Cause(
         constants=((shares.Shares, "_draw", lambda *_: 1.0),),
-        code=("sim/cluster/shares.py:_draw", "sim/cluster/shares.py:_draws"),
+        code=tuple(f"sim/cluster/shares.py:{name}" for name in ("_draw", "_weights", "_levels")),
     ),
     "acknowledgements 0": Cause(constants=((gloo_group, "ANSWERED", 0.0),)),
     "collective waits 0": Cause(prices(collective_step=0.0, reduced_wait=0.0, exchanged_wait=0.0)),

@@ -25,8 +25,11 @@ REGIMES: Final = (
 )  # fmt: skip
 NEAR = 0.15
 """Where the next class of resources allows less than this much more, both bind: mixed."""
-IDLE, WAITS, SLEPT, BEYOND, LATE, ROUND, RATE = 0.25, 0.05, 0.02, 0.05, 0.05, 0.10, 0.02
-"""Least idle share of all cores; most that a process's threads together wait for a core, as a share
+OTHERS, IDLE, WAITS, SLEPT, BEYOND, LATE, ROUND, RATE = (
+    0.25, 0.25, 0.05, 0.02, 0.05, 0.05, 0.10, 0.02,
+)  # fmt: skip
+"""Most of all cores that other programs have, or the host of this machine takes; least idle share
+of them; most that a process's threads together wait for a core, as a share
 of the window; how far what a process's operations took may be from what they were to take, as a
 share of that, or of the window, where they are little of it; most sleepers that wake more than a
 millisecond late; most CPU time of messages and coding in a process's window; how far a link may
@@ -102,6 +105,8 @@ def broken(summary: Summary, *, modelled: bool) -> Iterator[str]:
         yield "emulated: the run says nothing of its hosts"
         return
     use = ledger.machine
+    if (others := (use.others + use.steal) / use.cores) > OTHERS:
+        yield f"others: {others:.0%} of the cores were taken from it"
     if modelled:
         sleepers = facts.slept.values()
         if not any(one.asked for one in sleepers):

@@ -398,6 +398,24 @@ def test_first_frames_leave_one_after_the_other(
     assert behind == pytest.approx([n * SEGMENT / server.send.capacity for n in waits])
 
 
+@pytest.mark.parametrize(("size", "ahead"), [(30_000, 1), (1_000_000, 3)])
+def test_what_a_fair_queue_holds_is_ahead_only_where_nothing_uses_the_link(
+    network: Any, size: int, ahead: int
+) -> None:
+    """Three begin at once: the first finds the receiver's link idle, the others do not."""
+    engine, machines = network(3, 40.0, "fair")
+    clients, (server,) = parted(machines)
+
+    def send(client: Process) -> Steps:
+        yield Direction(machines, client, server).move(size, 0, 1).arrived
+
+    for client in clients:
+        engine.process(send(client))
+    engine.run()
+    passed = ahead * BURST * SEGMENT
+    assert engine.now == pytest.approx((3 * size - passed) / server.receive.capacity, rel=5e-4)
+
+
 @pytest.mark.parametrize("pause", [0.0, 0.2e-3, 1.0])
 def test_a_link_has_had_to_pause_for_what_passes_at_once(network: Any, pause: float) -> None:
     """So that in the long run no more passes than its rate."""

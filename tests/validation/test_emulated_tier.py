@@ -94,8 +94,18 @@ def test_an_invariant_that_is_broken_is_named(
     assert said.startswith(f"{name}: ")
 
 
+@pytest.mark.parametrize("modelled", [True, False])
+@pytest.mark.parametrize(("others", "steal"), [(0.6, 0.0), (0.1, 0.5), (0.3, 0.3)])
+def test_nobody_else_may_have_the_cores(
+    factory: ModuleType, others: float, steal: float, *, modelled: bool
+) -> None:
+    taken = replace(SOUND.ledger, machine=MachineUse(2, 0.3, others, steal))  # type: ignore[type-var]
+    (said,) = broken(with_facts(factory, ledger=taken), modelled=modelled)
+    assert said == "others: 30% of the cores were taken from it"
+
+
 def test_cores_must_be_idle_and_messages_cheap(factory: ModuleType) -> None:
-    busy = Ledger.of(10.0, 6.0, {}, MachineUse(2, 1.0, 0.4, 0.2))
+    busy = Ledger.of(10.0, 6.0, {}, MachineUse(2, 1.2, 0.3, 0.1))
     (said,) = broken(with_facts(factory, ledger=busy), modelled=False)
     assert said == "idle: 20% of the cores were"
     lines = {("trainer", what, "loop"): 0.6 for what in ("transport", "asking")}
