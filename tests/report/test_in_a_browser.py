@@ -23,7 +23,11 @@ pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine"),
 ]
 MEASURED_CLUSTERS = (
-    Path(__file__).parents[2] / "benchmarks" / "results" / "clusters-2026-11-28b" / "validation.json"
+    Path(__file__).parents[2]
+    / "benchmarks"
+    / "results"
+    / "clusters-2026-11-28b"
+    / "validation.json"
 )
 
 Page = Callable[[Path, Any], Path]
