@@ -327,7 +327,7 @@ def _turn(times: Sequence[Sequence[float]], turns: int) -> float:
     if done <= begun:  # one has done less than half of what another has
         begun = (min(own[0] for own in times) + done) / 2.0
     count = sum(begun < at <= done for own in times for at in own)
-    return (done - begun) * len(times) / count if count else 0.0
+    return (done - begun) * len(times) / count
 
 
 def _receive(connection: socket.socket, size: int) -> None:
