@@ -194,6 +194,13 @@ def _hosts(number: int, mbit: float, queue: str, first: int = 0) -> tuple[Emulat
     )
 
 
+def _servers_faster(
+    hosts: tuple[EmulatedHost, ...], servers: int, link: Link
+) -> tuple[EmulatedHost, ...]:
+    """The first hosts have such links."""
+    return (*(replace(host, link=link) for host in hosts[:servers]), *hosts[servers:])
+
+
 def _listen(address: str, port: int, made: list[socket.socket]) -> None:
     made.append(socket.create_server((address, port)))
 
@@ -211,15 +218,13 @@ def turns(
     away: float = 1.0,
 ) -> float:
     """Seconds of a turn of clients that receive and send in turn. ``heads``: bytes that ask for a
-    message, unless ``asks`` says so, and that say that one has arrived.
-    ``faster``: so many times what an uplink between clients and servers carries do their own links
-    carry; 0: there is none. ``mbit``: of a client's link; ``away``: so many times as fast are
-    servers' links."""
+    message, unless ``asks`` says so, and that say that one has arrived. ``faster``: so many times
+    what an uplink between clients and servers carries do their own links carry; 0: there is none,
+    and servers' links are ``away`` times as fast as clients'."""
     hosts = _hosts(servers + clients, mbit * (faster or 1.0), queue, servers if faster else 0)
     uplinks = (_link(mbit, queue),) * (2 if faster else 0)
-    if away != 1.0:
-        fast = _link(mbit * away, queue)
-        hosts = (*(replace(host, link=fast) for host in hosts[:servers]), *hosts[servers:])
+    if not faster:
+        hosts = _servers_faster(hosts, servers, _link(mbit * away, queue))
     asks = asks or heads
 
     def serve(connection: socket.socket) -> None:
@@ -249,8 +254,7 @@ def not_awaited(
     and to each server, and wait for no word that these have arrived. ``mbit``: of a client's link;
     ``away``: so many times as fast are servers' links."""
     hosts = _hosts(servers + clients, mbit, queue)
-    fast = _link(mbit * away, queue)
-    hosts = (*(replace(host, link=fast) for host in hosts[:servers]), *hosts[servers:])
+    hosts = _servers_faster(hosts, servers, _link(mbit * away, queue))
 
     def serve(connection: socket.socket) -> None:
         for _ in range(turns):
@@ -389,7 +393,8 @@ HEADS = 100
 
 def drawn(count: int, seed: int) -> list[dict[str, Any]]:
     """Settings whose rows' traffic clients and servers are to move; those over uplinks, those of
-    which a collective is the most, and those of more than this machine carries, are left out."""
+    which a collective is the most, of one client, or of more than this machine carries, are left
+    out."""
     draw, found = Random(seed), []
     for number in itertools.count():
         if len(found) == count:
@@ -401,11 +406,9 @@ def drawn(count: int, seed: int) -> list[dict[str, Any]]:
             float(cluster["hosts"].get(role, cluster["hosts"]["default"])["nic"].split()[0])
             for role in ("trainer", "embedding_server")
         ]
-        together = flows * rates[0] + servers * rates[1]
-        turn = TURNS[number % len(TURNS)]
-        if turn in ("uplink", "collective", "cores") or "topology" in cluster:
-            continue
-        if flows < 2 or together > TOGETHER:
+        turn, together = TURNS[number % len(TURNS)], flows * rates[0] + servers * rates[1]
+        others = turn in ("uplink", "collective", "cores") or "topology" in cluster
+        if others or flows < 2 or together > TOGETHER:
             continue
         training, tables = point["training"], point["model"]["tables"]
         vectors = training["batch_size"] * tables["count"] / servers

@@ -61,7 +61,7 @@ UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.060, "fair": 0.052}
 square of the logarithm over settings that nobody chose (``benchmarks/results/link_shares.json``):
 nothing of a strategy is in it."""
 UPLINK_UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.207, "fair": 0.193}
-"""The same of clients whose links an uplink is slower than."""
+"""The same where an uplink is slower than clients' links, in settings of ours."""
 _LEVELS = 16
 _BLOCK = 256
 
