@@ -10,6 +10,8 @@ from pathlib import Path
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.designs.searching import Design
 from recsim_train.report import text
+from recsim_train.results.figures import Summary
+from recsim_train.results.undisturbed import broken
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
@@ -27,6 +29,9 @@ class MeasuredDesign:
     """Examples per second; None: it could not be run."""
     why: str = ""
     """Why it could not."""
+    broken: tuple[str, ...] = ()
+    """How this machine disturbed the emulated hosts (`recsim_train.results.undisturbed`); none: it
+    left them alone."""
 
     @property
     def error(self) -> float | None:
@@ -49,11 +54,13 @@ def measure(designs: Sequence[Design], out: Path, caller: Caller) -> list[Measur
     for number, design in enumerate(designs, start=1):
         caller.say(f"measuring design {number} of {len(designs)}: {design.kind}")
         try:
-            eps = _eps(real(design), keep, caller)
+            run = _run(real(design), keep, caller)
+            eps = None if run is None else run.examples_per_second
             why = "" if eps else "it was stopped before it had a figure"
+            disturbed = tuple(broken(run, modelled=True)) if run is not None and eps else ()
         except (UserError, RunFailed) as error:
-            eps, why = None, str(error).splitlines()[0]
-        found.append(MeasuredDesign(number, design, eps, why))
+            eps, why, disturbed = None, str(error).splitlines()[0], ()
+        found.append(MeasuredDesign(number, design, eps, why, disturbed))
     return found
 
 
@@ -67,13 +74,13 @@ def real(design: Design) -> Job:
     return Job("real", replace(job.loaded, experiment=changed), plan, job.cluster, job.settings)
 
 
-def _eps(job: Job, keep: Keep, caller: Caller) -> float | None:
+def _run(job: Job, keep: Keep, caller: Caller) -> Summary | None:
     prepare.check_emulated([job], emulate=True)
     prepare.check_this_machine([job.plan])
     prepare.not_carried([job], some_may=False, caller=caller)
     prepare.ensure_all_data([job], caller)
     record = Maker(keep, caller).record(job)
-    return None if record is None else record.summary.examples_per_second
+    return None if record is None else record.summary
 
 
 def order_said(found: Sequence[MeasuredDesign]) -> list[str]:
@@ -97,6 +104,12 @@ def order_said(found: Sequence[MeasuredDesign]) -> list[str]:
 def document(found: Sequence[MeasuredDesign]) -> list[dict[str, object]]:
     """As JSON."""
     return [
-        {"design": one.number, "examples_per_second": one.eps, "error": one.error, "why": one.why}
+        {
+            "design": one.number,
+            "examples_per_second": one.eps,
+            "error": one.error,
+            "why": one.why,
+            "broken": list(one.broken),
+        }
         for one in found
     ]

@@ -169,6 +169,12 @@ def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
     ]
     said = order_said(runs)
     said += [f"design {run.number} was not measured: {run.why}" for run in runs if run.why]
+    said += [
+        f"design {run.number} was measured while this machine disturbed its emulated hosts, and "
+        f"says nothing of them ({'; '.join(run.broken)})"
+        for run in runs
+        if run.broken
+    ]
     table = doc.TextTable.of(MEASURED_HEADS, rows, ("strategy",))
     return [table, doc.Lines(stopped(said), lead="measured")]
 

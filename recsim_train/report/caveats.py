@@ -13,6 +13,7 @@ from recsim_train.report.machine import beside
 from recsim_train.results.environment import same_machine
 from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.undisturbed import broken
 
 NOISY = 0.10
 """Spread of a measurement above which repeats are advised."""
@@ -29,6 +30,7 @@ def caveats(simulated: RunRecord, repeats: Sequence[RunRecord]) -> list[str]:
     found += of_prediction(simulated)
     found += beside([(simulated, real) for real in repeats]).values()
     for real in repeats:
+        found += disturbed(real)
         found += real.facts.warnings
         found += _data(simulated, real)
     return list(dict.fromkeys(found))
@@ -65,7 +67,19 @@ def doubts_of(record: RunRecord) -> list[str]:
     """What must be known of a run that nothing stands beside."""
     if record.world == "simulated":
         return of_prediction(record)
-    return [*_unfinished(record), *record.facts.warnings, *cautions(record)]
+    return [*_unfinished(record), *disturbed(record), *record.facts.warnings, *cautions(record)]
+
+
+def disturbed(record: RunRecord) -> Iterator[str]:
+    """That this machine did not leave a measurement's emulated hosts alone."""
+    facts = record.facts
+    if facts.emulated is None or facts.ledger is None or not record.whole:
+        return
+    if why := "; ".join(broken(record.summary, modelled=bool(facts.slept))):
+        yield (
+            f"This machine disturbed the emulated hosts of {record.run_id}, whose figures may say "
+            f"nothing of them ({why})."
+        )
 
 
 def of_prediction(simulated: RunRecord) -> list[str]:

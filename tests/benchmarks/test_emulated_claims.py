@@ -19,7 +19,7 @@ claims: Any = loaded(ROOT / "benchmarks" / "emulated_claims.py")
 
 
 def test_all_settings_can_be_emulated(tmp_path: Path) -> None:
-    whole = claims.experiment()
+    whole = claims.experiment("")
     for point in whole["sweep"]["points"]:
         point["cluster"]["extends"] = str(BASE)
     (tmp_path / "claims.yaml").write_text(yaml.safe_dump(whole))
@@ -45,9 +45,11 @@ def validation(speed: Any) -> dict[str, Any]:
 
 
 def test_the_page_has_the_published_validation_s_table() -> None:
-    kept = ROOT / "benchmarks" / "results" / "claims-2026-11-28" / "validation.json"
+    results = ROOT / "benchmarks" / "results"
+    names = ("claims-2026-11-28", "claims-shadowsync-2026-11-28")
+    kept = [json.loads((results / name / "validation.json").read_text("utf-8")) for name in names]
     page = (ROOT / "docs" / "explain" / "claims.md").read_text(encoding="utf-8")
-    rows = list(claims.verdicts(json.loads(kept.read_text(encoding="utf-8"))))
+    rows = list(claims.verdicts(kept))
     assert len(rows) == len(claims.CLAIMS)
     for cells in rows:
         assert f"| {' | '.join(cells)} |" in page
@@ -57,7 +59,7 @@ def test_verdicts_are_those_of_the_measurement() -> None:
     def equal(place: Any) -> float:
         return 100.0
 
-    for _, _, _, _, verdict in claims.verdicts(validation(equal)):
+    for _, _, _, _, verdict in claims.verdicts([validation(equal)]):
         assert verdict == "not reproduced"
 
     def as_published(place: Any) -> float:
@@ -66,7 +68,7 @@ def test_verdicts_are_those_of_the_measurement() -> None:
             return float(place.at ** (1.0 if place.curve.startswith("Shadow") else 0.6))
         return 1.2 if place.curve.startswith("cache") else faster.get(place.curve, 1.0)
 
-    made = {says: verdict for says, *_, verdict in claims.verdicts(validation(as_published))}
+    made = {says: verdict for says, *_, verdict in claims.verdicts([validation(as_published)])}
     verdicts = dict(zip(claims.CLAIMS, made.values(), strict=True))
     assert verdicts.pop("hierarchical") == "partly"  # 1.5 of 1.9
     assert set(verdicts.values()) == {"reproduced"}
@@ -80,9 +82,21 @@ def test_settings_that_do_not_count_are_left_out_with_what_they_are_compared_wit
     curves = claims.curves_of(whole, "measured")
     assert "shadowsync" not in curves
     assert {curve.at for curve in curves["des"].values()} == {(2, 4, 8)}
-    made = [row[-1] for row in claims.verdicts(whole)]
+    made = [row[-1] for row in claims.verdicts([whole])]
     assert made[:2] == ["not measured", "not measured"]
     assert "not measured" not in made[2:]
+
+
+def test_of_several_validations_a_claim_s_last_one_counts() -> None:
+    slow, fast = validation(lambda place: 100.0), validation(lambda place: 200.0)
+    some = [n for n, place in enumerate(claims.places()) if place.claim == "dct"]
+    keys = {str(n) for n in some}
+    part = {name: [one for one in fast[name] if one["key"] in keys] for name in fast}
+    curves = claims.all_curves([slow, part], "measured")
+    assert set(curves) == {place.claim for place in claims.places()}
+    for claim, of_claim in curves.items():
+        for curve in of_claim.values():
+            assert set(curve.speed) == {200.0 if claim == "dct" else 100.0}
 
 
 def test_figures_by_hand() -> None:

@@ -50,10 +50,10 @@ def test_a_folder_is_needed(studies: Studies) -> None:
 def test_one_that_cannot_be_run_does_not_lose_the_answer(
     studies: Studies, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> float:
+    def fails(*_: object) -> None:
         raise RunFailed("no hosts here\nat all")
 
-    monkeypatch.setattr(measured, "_eps", fails)
+    monkeypatch.setattr(measured, "_run", fails)
     study = studies("strategy=allreduce", strategies="false", **FEW)
     made = calls.recommend(study, out=tmp_path, measure=2)
     assert [run.why for run in made.runs] == ["no hosts here", "no hosts here"]
@@ -61,6 +61,23 @@ def test_one_that_cannot_be_run_does_not_lose_the_answer(
     page = (made.out / "report.html").read_text()
     assert "design 2 was not measured: no hosts here" in page
     assert "nothing was measured" in page
+
+
+def test_a_run_that_the_machine_disturbed_is_named(
+    studies: Studies, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(*_: object) -> Any:
+        return SimpleNamespace(examples_per_second=240.0)
+
+    monkeypatch.setattr(measured, "_run", runs)
+    monkeypatch.setattr(measured, "broken", lambda run, modelled: iter(["others: 50%", "b"]))
+    study = studies("strategy=allreduce", strategies="false", **FEW)
+    made = calls.recommend(study, out=tmp_path, measure=1)
+    assert [(run.eps, run.broken) for run in made.runs] == [(240.0, ("others: 50%", "b"))]
+    assert made.document["measured"][0]["broken"] == ["others: 50%", "b"]
+    assert made.out is not None
+    page = (made.out / "report.html").read_text()
+    assert "says nothing of them (others: 50%; b)" in page
 
 
 @pytest.mark.skipif(bool(why := refused()), reason=why)

@@ -10,7 +10,8 @@ from recsim_train.config.experiment import Table
 from recsim_train.report.caveats import caveats, doubts_of, elsewhere, noisy, of_prediction
 from recsim_train.report.write import report_on
 from recsim_train.results.environment import same_machine
-from recsim_train.trace.facts import Facts
+from recsim_train.trace.facts import Emulated, Facts, Slept
+from recsim_train.trace.ledger import Ledger, MachineUse
 
 
 def pair(factory: Any, out: Path, **changes: Any) -> tuple[Any, Any]:
@@ -80,6 +81,25 @@ def test_each_reason_to_doubt_is_said(
     found = doubts(*pair(factory, tmp_path, **changes))
     assert [w for w in found if expected in w], found
     assert len(found) == 1 or name == "placed"
+
+
+def test_that_the_machine_disturbed_emulated_hosts_is_said(tmp_path: Path, factory: Any) -> None:
+    quiet = {
+        "emulated": Emulated({"trainer[0]": 1e6}, "fifo", {"trainer[0]": 5}, {"trainer[0]": 9}, 0),
+        "ledger": Ledger.of(10.0, 6.0, {}, MachineUse(2, 0.5, 0.1, 0.0)),
+        "wall_seconds": 12.0,
+    }
+    loud = quiet | {"ledger": Ledger.of(10.0, 6.0, {}, MachineUse(2, 0.2, 0.2, 0.8))}
+    assert doubts(*pair(factory, tmp_path / "quiet", facts=quiet)) == []
+    simulated, real = pair(factory, tmp_path / "loud", facts=loud)
+    (said,) = (one for one in doubts(simulated, real) if "emulated hosts" in one)
+    assert said.startswith(f"This machine disturbed the emulated hosts of {real.run_id}, whose")
+    assert said.endswith("(others: 50% of the cores were taken from it).")
+    assert said in doubts_of(real)
+    # with compute that slept as it was to, other invariants are asked
+    late = quiet | {"slept": {"trainer[0]": Slept(8.0, 8.0, 100, 10)}}
+    (said,) = doubts(*pair(factory, tmp_path / "late", facts=late))
+    assert "(wake-ups: 10.0% of them came more than a millisecond late)" in said
 
 
 UNVALIDATED = "measured on emulated hosts only, not on a real cluster"

@@ -14,10 +14,11 @@ import recsim_train
 from recsim_train.executor.emulation import capacity
 from recsim_train.results.figures import Summary
 from recsim_train.results.summary import summarise
+from recsim_train.results.undisturbed import broken
 from recsim_train.trace.facts import Emulated, Facts, Slept
 from recsim_train.trace.ledger import Ledger, MachineUse
 from recsim_train.validation.configurations import key_of, label_of
-from recsim_train.validation.emulated import broken, regime
+from recsim_train.validation.emulated import regime
 from recsim_train.validation.gates import sound
 from tests.commands import command, started
 from tests.executor.test_emulation import refused
