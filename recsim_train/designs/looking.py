@@ -17,8 +17,7 @@ from recsim_train.results.summary import summarise
 from recsim_train.session.making import Keep, Simulator
 from recsim_train.session.pool import Finished, Task, simulate_point
 from recsim_train.session.study import SWEPT, WHAT_IF_STEPS
-from recsim_train.sim.folding import folding_of
-from recsim_train.sim.simulated_run import LEAST_STEPS
+from recsim_train.sim.folding import folding_of, requests_of, trainers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,6 @@ ROUNDS = (
     Effort(16_000, 4, 60, 0.02, 128, racks=True),
 )
 """At first, and of those that are left then; the last ones are simulated as the experiment says."""
-_LONG, _LOOPS, _ITERATIONS = 40_000, 64, 1000
-"""Requests of a prediction from which on so many loops stand for all at last, where they may, and
-do so many iterations at least."""
 _FEWEST = 2
 """Trainers that stand for all."""
 _WARMUP = 2
@@ -147,32 +143,19 @@ def _brief(rules: Effort) -> dict[str, Any]:
     return {"precision": rules.precision, "minimum_steps": rules.least}
 
 
-def _trainers(plan: Plan, loops: int) -> int:
-    """So many have as many loops."""
-    each = len(plan.training) // plan.experiment.roles.trainers
-    return max(_FEWEST, ceil(loops / each))
-
-
-def _requests(plan: Plan) -> int:
-    """To servers, or to each other, in one step of all loops."""
-    services = (plan.embedding, plan.dense)
-    shards = sum(len(service.shards) for service in services if service is not None)
-    return len(plan.training) * max(1, shards)
-
-
 def work(candidate: Candidate) -> int:
     """Requests in a design's first simulation: what it costs, about."""
     task = task_of(0, candidate, 0)
     folding, rules = folding_of(task.plan, task.cluster), task.plan.experiment.training
     share = folding.simulated / folding.trainers
-    return ceil(_requests(task.plan) * share * (rules.steps + rules.warmup_steps))
+    return ceil(requests_of(task.plan) * share * (rules.steps + rules.warmup_steps))
 
 
 def shortened(plan: Plan, rules: Effort) -> Plan:
     """A plan for a round of simulations."""
     spec = plan.experiment
-    most = _trainers(plan, rules.loops)
-    requests = _requests(plan) * min(1.0, most / spec.roles.trainers)
+    most = trainers_of(plan, rules.loops, least=_FEWEST)
+    requests = requests_of(plan) * min(1.0, most / spec.roles.trainers)
     steps = max(rules.least, min(rules.most, ceil(rules.requests / requests)))
     training = spec.training.model_copy(
         update={
@@ -197,13 +180,7 @@ def task_of(number: int, candidate: Candidate, stage: int | None) -> Task:
     if stage < len(ROUNDS):
         rules = ROUNDS[stage]
         return Task(number, shortened(plan, rules), cluster if rules.racks else rackless(cluster))
-    usual = plan.experiment.simulation
     few: dict[str, Any] = {}
-    if _requests(plan) * (LEAST_STEPS + plan.experiment.training.warmup_steps) > _LONG:
-        few = {
-            "fold_above": min(usual.fold_above, _trainers(plan, _LOOPS)),
-            "minimum_iterations": min(usual.minimum_iterations, _ITERATIONS),
-        }
     if cluster.topology is not None or plan.experiment.training.threads > _THREADS:
         few["what_if_steps"] = 0
     return Task(number, asking(plan, few), cluster)

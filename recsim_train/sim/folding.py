@@ -31,6 +31,11 @@ from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
 
 _WORTH_IT = 16
 """Up to so many equal trainers are simulated one by one: it takes no time."""
+_MOST = 100
+"""Of more trainers about so many are simulated, where the experiment does not say."""
+_BUSY, _LOOPS, _FEW = 1000, 64, 4
+"""Where all loops together send more requests in a step, so many loops are simulated then, of so
+many trainers at least, if these are half of them or less."""
 _WHAT_IF_TRAINERS = 16
 """How many of folded trainers are simulated in short runs, where the experiment does not say."""
 
@@ -70,6 +75,8 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
     settings = plan.experiment.simulation
     if most is None:
         most = settings.fold_above
+    if most is None:
+        most = _usual(plan)
     if not most or not _foldable(plan) or not _alike(cluster):
         return every
     # places in a group differ where the net is cut
@@ -99,11 +106,30 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
     return found if _same_racks(plan, cluster, found) else every
 
 
+def _usual(plan: Plan) -> int:
+    """From how many trainers on they are folded, where the experiment does not say."""
+    trainers = plan.experiment.roles.trainers
+    few = trainers_of(plan, _LOOPS, least=_FEW)
+    return few if requests_of(plan) > _BUSY and trainers >= 2 * few else _MOST
+
+
+def trainers_of(plan: Plan, loops: int, *, least: int) -> int:
+    """How many trainers have so many loops."""
+    return max(least, ceil(loops * plan.experiment.roles.trainers / len(plan.training)))
+
+
+def requests_of(plan: Plan) -> int:
+    """Those to servers, or to each other, in one step of all loops."""
+    services = (plan.embedding, plan.dense)
+    shards = sum(len(service.shards) for service in services if service is not None)
+    return len(plan.training) * max(1, shards)
+
+
 def of_short_runs(plan: Plan, cluster: Cluster, folding: Folding) -> Folding:
     """How the short runs that ask "what if" are folded, of a prediction that is folded so."""
     most = plan.experiment.simulation.what_if_trainers
     if folding.simulated < folding.trainers and not folding.exact:
-        most = most or _WHAT_IF_TRAINERS
+        most = min(most or _WHAT_IF_TRAINERS, folding.simulated)
     return folding_of(plan, cluster, most=most) if most else folding
 
 

@@ -12,7 +12,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.folding import Folding, Lateness, folding_of
+from recsim_train.sim.folding import Folding, Lateness, folding_of, of_short_runs
 from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 
@@ -141,6 +141,33 @@ def test_who_is_in_another_rack_stands_for_nobody(
     cluster = clusters(jitter=0.0, topology=topology)
     found = folding_of(plan, cluster)
     assert found.simulated == simulated
+
+
+@pytest.mark.parametrize(
+    ("trainers", "threads", "servers", "simulated"),
+    [
+        (12, 16, 6, 4),  # 192 loops, 1,152 requests and those to dense servers; 4 have 64 loops
+        (12, 16, 2, 12),  # 576 of them
+        (8, 32, 6, 4),  # two have 64 loops
+        (7, 32, 6, 7),  # 4 are more than half of them
+        (120, 4, 6, 15),  # 16 have 64 loops, and 15 divide 120
+        (120, 1, 2, 60),  # no more than 1,000 requests
+    ],
+)
+def test_many_loops_are_folded_further(
+    trainers: int, threads: int, servers: int, simulated: int, plans: Plans, clusters: Clusters
+) -> None:
+    roles = {"trainers": trainers, "embedding_servers": servers, "dense_servers": 1}
+    training = {"threads": threads}
+    plan = plans("flat_ps", roles=roles, training=training, model={"tables": TABLES * 2})
+    assert len(plan.training) == trainers * threads
+    found = folding_of(plan, clusters(jitter=0.1))
+    assert found.simulated == simulated
+    short = of_short_runs(plan, clusters(jitter=0.1), found)  # no dearer than it is itself
+    assert short.simulated == min(simulated, 15 if trainers == 120 else trainers)
+    settings = plan.experiment.simulation.model_copy(update={"fold_above": 0})
+    spec = plan.experiment.model_copy(update={"simulation": settings})
+    assert folding_of(replace(plan, experiment=spec), clusters(jitter=0.1)).simulated == trainers
 
 
 @pytest.mark.parametrize("trainers", [24, 27])

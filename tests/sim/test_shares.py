@@ -301,22 +301,24 @@ def test_a_message_that_a_queue_holds_leaves_its_sender_before_it_arrives(networ
     assert used[first.send.index] == pytest.approx(3 * size, rel=1e-9)
 
 
-@pytest.mark.parametrize("queue", ["fifo", "fair"])
+@pytest.mark.parametrize(("queue", "third"), [("fifo", False), ("fair", True)])
 def test_what_a_queue_does_not_hold_moves_at_the_pace_of_both_links(
-    network: Any, queue: str
+    network: Any, queue: str, *, third: bool
 ) -> None:
     engine, machines = network(3, 40.0, queue)
     clients, (server,) = parted(machines)
     queued = room(server.receive.capacity, 5e-3)
-    sizes = [0.4 * queued, 0.4 * queued, 0.4 * queued]
+    size = int(0.4 * queued)
     held = []
-    for client, size in zip(clients, sizes, strict=True):
-        held.append(machines.holds(client, server, int(size)))
+    for client in clients:
+        held.append(machines.holds(client, server, size, follows=False))
         machines.transfer(client, server, size)
-    assert held == [True, True, False]  # beside the two others
-    assert not machines.holds(clients[0], server, int(1.01 * queued))
+    # the queue is one for all, beside the two others, or the sender's own
+    assert held == [True, True, third]
+    assert not machines.holds(clients[0], server, size, follows=True)
+    assert not machines.holds(clients[0], server, int(1.01 * queued), follows=False)
     engine.run()
-    assert machines.holds(clients[0], server, int(0.99 * queued))
+    assert machines.holds(clients[0], server, int(0.99 * queued), follows=False)
 
 
 @pytest.mark.parametrize(("silent", "size"), [(0.01, 400_000), (0.3, 1_000_000)])

@@ -56,7 +56,7 @@ HALVED: Final = 0.5
 which have whole ones."""
 HALVED_INTO: Final = 0.67
 """The same beside those of other senders."""
-UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.060, "fair": 0.052}
+UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.060, "fair": 0.048}
 """By queue how far this is from the time that clients in turn took on emulated links, root mean
 square of the logarithm over settings that nobody chose (``benchmarks/results/link_shares.json``):
 nothing of a strategy is in it."""
@@ -181,14 +181,16 @@ class Shares:
         self._halved.discard((source.name, target.name))
         return True
 
-    def holds(self, source: Process, target: Process, size: float) -> bool:
+    def holds(self, source: Process, target: Process, size: float, *, follows: bool) -> bool:
         """Whether the queue before the receiver's link holds a message that begins now, with those
-        that it stands for, beside what that link has yet to bring; false where it waits before an
-        uplink."""
+        that it stands for, beside what that link has yet to bring; where each sender has a queue,
+        beside what has yet to come from it (``follows``); false where it waits before an uplink."""
         if _slower([link for link, _ in between(source, target, 1.0)], source):
             return False
         come, into = target.receive, max(source.standing, target.standing) / target.standing
         waits: float = max(0.0, self._until.get(come, 0.0) - self._engine.now)
+        if self._network.queue == "fair" and not follows:
+            waits = 0.0
         held = room(come.capacity, self._network.queue_length)
         return waits * come.capacity + into * size <= held
 

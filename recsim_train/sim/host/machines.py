@@ -261,12 +261,13 @@ class Machines:
                 weight = begun.regained
         yield self.engine.activity(self._flow(source, target, weight), left, delay)
 
-    def holds(self, source: Process, target: Process, size: int) -> bool:
+    def holds(self, source: Process, target: Process, size: int, *, follows: bool) -> bool:
         """Whether the queue before the receiver's link holds a message of so many bytes, so that
-        it leaves the sender's link before it has come in."""
+        it leaves the sender's link before it has come in. ``follows``: the one before on its
+        connection has not come in."""
         if self._unequal is None or source.host is target.host:
             return False
-        return self._unequal.holds(source, target, size)
+        return self._unequal.holds(source, target, size, follows=follows)
 
     def through_queue(
         self, source: Process, target: Process, payload: int, head: int, delay: float, begun: Begun

@@ -207,7 +207,8 @@ class Direction:
             return _Moving(None, whole.done, 0.0, whole.alone)
         delay = latency + machines.farther([source, target])
         beyond = max(0, size - BUFFER_BYTES)
-        if beyond == 0 and machines.holds(source, target, size + head):
+        follows = self._last is not None and not self._last.processed
+        if beyond == 0 and machines.holds(source, target, size + head, follows=follows):
             return self._through_queue(delay, size, head)
         if beyond == 0 and (self._last is None or self._last.processed):
             whole = machines.transfer(source, target, size, head, latency)
