@@ -2,11 +2,13 @@
 
     python benchmarks/designs.py --kept FOLDER [--only NAME] [--jobs 2] [--out FILE]
 
-Each space is searched as a user would, and each of its designs is simulated as any prediction is.
-The best of all, by what was asked, has to be the one that is recommended, or among those that it
+Each space is searched as a user would. Then each of its designs is simulated, without an interval,
+and as any prediction is where it might be the best of all with one: an interval's lower end is
+below the prediction. That best one has to be the one that is recommended, or among those that it
 says cannot be told from it. CPU seconds of a search are those of this process and of those that it
-started, those of all designs are what each took. Designs that are done are in FOLDER, one file for
-each space, and are not simulated again: use another folder for other code.
+started, those of designs are what each took; what predictions of all, with intervals, would take is
+estimated from a sample. Designs that are done are in FOLDER, and are not simulated again: use
+another folder for other code.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from __future__ import annotations
 import json
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from script import options, table
@@ -27,10 +30,12 @@ from recsim_train.designs.making import Recommendation, space
 from recsim_train.designs.searching import Design
 from recsim_train.session.caller import NOBODY
 from recsim_train.session.making import Keep, Simulator
-from recsim_train.session.pool import Finished, Task, each
+from recsim_train.session.pool import Finished, Task, Work, each, simulate_point
 
 TARGETS: dict[str, float] = {"target": 60_000.0}
 """Examples per second that are asked for, by space; of the others the most are."""
+BATCH, SAMPLE = 16, 40
+"""Designs that get an interval together; those whose CPU seconds stand for all."""
 
 
 def main() -> None:
@@ -52,7 +57,17 @@ def main() -> None:
             found.append(compared(file, asked.jobs, asked.kept))
             if asked.out:
                 Path(asked.out).write_text(json.dumps(found, indent=1) + "\n")
-    columns = ("space", "designs", "open", "group", "in_group", "cpu", "cpu_of_all", "share")
+    columns = (
+        "space",
+        "designs",
+        "open",
+        "group",
+        "in_group",
+        "cpu",
+        "cpu_of_all",
+        "share",
+        "cpu_of_predictions",
+    )
     print("\n".join(table(columns, ([row[name] for name in columns] for row in found))))
 
 
@@ -64,10 +79,24 @@ def compared(file: Path, jobs: int, kept: Path) -> dict[str, Any]:
         made = recsim_train.recommend(study, target=target, processes=jobs)
     designs = [Design(n, c) for n, c in enumerate(space(study, None, NOBODY).candidates)]
     kept.mkdir(parents=True, exist_ok=True)
-    exhausted = _simulate(designs, jobs, kept / f"{file.stem}.jsonl")
     wanted = made.answer.wanted
-    rated = [d for d in designs if d.eps]
-    best = min(rated, key=lambda d: wanted.order(d.candidate, d.surely(wanted)))
+    without, whole = (Kept(kept / f"{file.stem}-{name}.jsonl", jobs) for name in ("all", "whole"))
+    without.simulate(designs, _without_interval)
+    rated = sorted((d for d in designs if d.eps), key=lambda d: wanted.order(d.candidate, d.eps))
+    best = rated[0]
+    for first in range(0, len(rated), BATCH):
+        ahead = wanted.order(rated[first].candidate, rated[first].eps)
+        if best.whole and ahead >= wanted.order(best.candidate, best.surely(wanted)):
+            break
+        whole.simulate(rated[first : first + BATCH], _as_any)
+        best = min(
+            (d for d in rated if d.whole),
+            key=lambda d: wanted.order(d.candidate, d.surely(wanted)),
+        )
+    exhausted = without.seconds + whole.seconds
+    sample = Kept(kept / f"{file.stem}-sample.jsonl", jobs)
+    some = Random(1).sample([Design(d.number, d.candidate) for d in designs], SAMPLE)
+    sample.simulate(some, _as_any)
     group = [made.answer.chosen, *made.answer.tied]
     bounds = [d.bound for d in made.answer.found.designs if d.look is not None]
     enough = [bound for bound in bounds if target is None or bound >= target]
@@ -84,6 +113,8 @@ def compared(file: Path, jobs: int, kept: Path) -> dict[str, Any]:
         "cpu": round(searched["seconds"], 1),
         "cpu_of_all": round(exhausted, 1),
         "share": round(searched["seconds"] / exhausted, 3),
+        "cpu_of_predictions": round(sample.seconds / SAMPLE * len(designs), 1),
+        "with_interval": sum(d.whole for d in rated),
         "wall": round(searched["wall"], 1),
     }
 
@@ -93,33 +124,52 @@ def _short(made: Recommendation, best: Design) -> float:
     return round(1.0 - (made.answer.chosen.eps or 0.0) / (best.eps or 1.0), 4)
 
 
-def _simulate(designs: list[Design], jobs: int, kept: Path) -> float:
-    """Simulate those that are not kept yet; CPU seconds of all."""
-    last = searching.STAGES - 1
-    with kept.open("a+", encoding="utf-8") as file:
-        file.seek(0)
-        done: list[dict[str, Any]] = [json.loads(line) for line in file]
-        there = {one["identity"] for one in done}
-        wanted = [d for d in designs if d.candidate.job.identity not in there]
+class Kept:
+    """Designs that were simulated, in a file, and the CPU seconds that they took."""
+
+    def __init__(self, file: Path, jobs: int) -> None:
+        self._file, self._jobs = file, jobs
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        self._done = {one["identity"]: one for one in map(json.loads, lines)}
+
+    @property
+    def seconds(self) -> float:
+        """Of all of them."""
+        return float(sum(one["cpu_seconds"] for one in self._done.values()))
+
+    def simulate(self, designs: Sequence[Design], work: Work) -> None:
+        """Each that is not kept yet; their rows."""
+        by_number = {d.number: d for d in designs}
+        wanted = [d for d in designs if d.candidate.job.identity not in self._done]
+        last = searching.STAGES - 1
         tasks = [looking.task_of(d.number, d.candidate, last) for d in wanted]
-        for number, one in each(_timed, tasks, jobs):
-            identity = {"identity": designs[number].candidate.job.identity}
-            line = json.dumps(identity | one, default=str)
-            print(line, file=file, flush=True)
-            done.append(json.loads(line))
-            if len(done) % 50 == 0:
-                print(f"{len(done)} of {len(designs)}", flush=True)
-    rows = {one["identity"]: one for one in done}
-    for design in designs:
-        row = rows[design.candidate.job.identity]["row"]
-        if row["examples_per_second"]:
-            design.row, design.rounds = row, searching.STAGES
-    return float(sum(rows[d.candidate.job.identity]["cpu_seconds"] for d in designs))
+        with self._file.open("a", encoding="utf-8") as file:
+            for number, one in each(work, tasks, self._jobs):
+                identity = by_number[number].candidate.job.identity
+                line = json.dumps({"identity": identity, **one}, default=str)
+                print(line, file=file, flush=True)
+                self._done[identity] = json.loads(line)
+                if len(self._done) % 50 == 0:
+                    print(f"{self._file.stem}: {len(self._done)}", flush=True)
+        for design in designs:
+            row = self._done[design.candidate.job.identity]["row"]
+            if row["examples_per_second"]:
+                design.row = row
+                design.rounds = searching.STAGES if row["calibration_low"] else 1
 
 
-def _timed(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
+def _without_interval(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
+    plan = looking.asking(task.plan, {"what_if_steps": 0})
+    return _timed(simulate_point, Task(task.number, plan, task.cluster), simulator)
+
+
+def _as_any(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
+    return _timed(looking.whole, task, simulator)
+
+
+def _timed(work: Work, task: Task, simulator: Simulator) -> Finished:
     before = time.process_time()
-    number, row = looking.whole(task, simulator, keep)
+    number, row = work(task, simulator, None)
     return number, {"row": row, "cpu_seconds": time.process_time() - before}
 
 
