@@ -81,14 +81,14 @@ def compared(file: Path, jobs: int, kept: Path) -> dict[str, Any]:
     kept.mkdir(parents=True, exist_ok=True)
     wanted = made.answer.wanted
     without, whole = (Kept(kept / f"{file.stem}-{name}.jsonl", jobs) for name in ("all", "whole"))
-    without.simulate(designs, _without_interval)
+    without.simulate(designs, _without_interval, rounds=1)
     rated = sorted((d for d in designs if d.eps), key=lambda d: wanted.order(d.candidate, d.eps))
     best = rated[0]
     for first in range(0, len(rated), BATCH):
         ahead = wanted.order(rated[first].candidate, rated[first].eps)
         if best.whole and ahead >= wanted.order(best.candidate, best.surely(wanted)):
             break
-        whole.simulate(rated[first : first + BATCH], _as_any)
+        whole.simulate(rated[first : first + BATCH], _as_any, rounds=searching.STAGES)
         best = min(
             (d for d in rated if d.whole),
             key=lambda d: wanted.order(d.candidate, d.surely(wanted)),
@@ -96,7 +96,7 @@ def compared(file: Path, jobs: int, kept: Path) -> dict[str, Any]:
     exhausted = without.seconds + whole.seconds
     sample = Kept(kept / f"{file.stem}-sample.jsonl", jobs)
     some = Random(1).sample([Design(d.number, d.candidate) for d in designs], SAMPLE)
-    sample.simulate(some, _as_any)
+    sample.simulate(some, _as_any, rounds=searching.STAGES)
     group = [made.answer.chosen, *made.answer.tied]
     bounds = [d.bound for d in made.answer.found.designs if d.look is not None]
     enough = [bound for bound in bounds if target is None or bound >= target]
@@ -137,8 +137,8 @@ class Kept:
         """Of all of them."""
         return float(sum(one["cpu_seconds"] for one in self._done.values()))
 
-    def simulate(self, designs: Sequence[Design], work: Work) -> None:
-        """Each that is not kept yet; their rows."""
+    def simulate(self, designs: Sequence[Design], work: Work, *, rounds: int) -> None:
+        """Each that is not kept yet; all get their rows, as those of so many rounds."""
         by_number = {d.number: d for d in designs}
         wanted = [d for d in designs if d.candidate.job.identity not in self._done]
         last = searching.STAGES - 1
@@ -154,8 +154,7 @@ class Kept:
         for design in designs:
             row = self._done[design.candidate.job.identity]["row"]
             if row["examples_per_second"]:
-                design.row = row
-                design.rounds = searching.STAGES if row["calibration_low"] else 1
+                design.row, design.rounds = row, rounds
 
 
 def _without_interval(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:

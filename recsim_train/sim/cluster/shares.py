@@ -188,9 +188,9 @@ class Shares:
         if _slower([link for link, _ in between(source, target, 1.0)], source):
             return False
         come, into = target.receive, max(source.standing, target.standing) / target.standing
-        waits: float = max(0.0, self._until.get(come, 0.0) - self._engine.now)
-        if self._network.queue == "fair" and not follows:
-            waits = 0.0
+        waits = 0.0
+        if self._network.queue == "fifo" or follows:
+            waits = max(0.0, self._until.get(come, 0.0) - self._engine.now)
         held = room(come.capacity, self._network.queue_length)
         return waits * come.capacity + into * size <= held
 
