@@ -59,6 +59,8 @@ class Recommended:
     """Where the target is not met: what keeps the best design from it."""
     changes: tuple[Change, ...] = ()
     """The same: what would not."""
+    all_tried: bool = True
+    """Whether there was time for all changes."""
 
     @property
     def wanted(self) -> Demand:
@@ -237,6 +239,7 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
         "others": [design_document(design) for design in answer.others],
         "barriers": [{"what": b.what, "allows": b.allows, "says": b.says} for b in answer.barriers],
         "changes": [{"says": c.says, "bound": c.bound} for c in answer.changes],
+        "all_changes_tried": answer.all_tried,
         "evaluated": {
             "designs": len(found.designs),
             "impossible": sum(found.space.impossible.values()),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import combinations
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from itertools import accumulate, combinations, islice
 from typing import NamedTuple
 
 from recsim_train.config.cluster import Cluster, Host
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
+from recsim_train.designs import looking
 from recsim_train.designs.answer import Change
-from recsim_train.designs.looking import check_room
 from recsim_train.designs.searching import Design
 from recsim_train.placement.build import build_plan
-from recsim_train.sim.why.beforehand import beforehand
+from recsim_train.session.caller import NOBODY, Caller
+from recsim_train.session.pool import Finished, Task, each
 
 _TIMES = (1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
 """How many times as much of something is tried, the least first."""
@@ -21,6 +25,8 @@ _SPLITS = (2, 4, 8)
 """The same of processes among which a host's cores are divided."""
 _MOST_PAIRS = 2
 """Pairs of changes that are named, where no single one is enough."""
+_SECONDS, _EACH = 60.0, 20.0
+"""For all of it, which is the last that an answer waits for; for each bound."""
 
 
 class _State(NamedTuple):
@@ -38,60 +44,105 @@ class _Step(NamedTuple):
     make: Callable[[_State], _State]
 
 
-def changes(design: Design, target: float) -> tuple[Change, ...]:
+_Choice = tuple[_Step, ...]
+"""Changes that are made together."""
+
+
+def changes(
+    design: Design,
+    target: float,
+    *,
+    processes: int = 1,
+    caller: Caller = NOBODY,
+    seconds: float = _SECONDS,
+) -> tuple[tuple[Change, ...], bool]:
     """Of each kind the smallest change that is enough by the bounds; where none is by itself, the
-    smallest of two kinds together."""
+    smallest of two kinds together. And whether all were tried within ``seconds``."""
     job = design.candidate.job
     start = _State(job.plan.experiment, job.profile)
     kinds = [steps for steps in (_wire(start), _faster(), _split(start), _hosts(start)) if steps]
+    bounds = _Bounds(design, start, processes, caller, seconds)
 
-    def bound(*steps: _Step) -> float:
-        state = start
-        for step in steps:
-            state = step.make(state)
-        return _bound(design, state)
+    def smallest(choices: Sequence[_Choice]) -> _Choice | None:
+        bounds.ask(choices)
+        return next((choice for choice in choices if bounds.of(choice) >= target), None)
 
-    found = []
-    for steps in kinds:
-        if (change := _smallest(start, [(step,) for step in steps], bound, target)) is not None:
-            found.append(change)
-    for one, other in combinations(kinds, 2):
-        if found and (len(found) == _MOST_PAIRS or found[0].single):
-            break
-        if bound(one[-1], other[-1]) < target:
-            continue
-        first = next(step for step in one if bound(step, other[-1]) >= target)
-        pairs = [(first, step) for step in other]
-        if (change := _smallest(start, pairs, bound, target)) is not None:
-            found.append(change)
-    return tuple(found)
-
-
-def _smallest(
-    start: _State,
-    choices: Sequence[tuple[_Step, ...]],
-    bound: Callable[..., float],
-    target: float,
-) -> Change | None:
-    """The first choice that is enough."""
-    for steps in choices:
-        if (most := bound(*steps)) >= target:
-            said, state = [], start
-            for step in steps:
-                state = step.make(state)
-                said.append(step.says(state))
-            return Change(" and ".join(said), most, single=len(steps) == 1)
-    return None
+    bounds.ask([(step,) for steps in kinds for step in steps])
+    enough = [choice for steps in kinds if (choice := smallest([(step,) for step in steps]))]
+    if not enough:
+        # where several are alike the most: it may do more beside another change
+        most = [max(reversed(steps), key=lambda step: bounds.of((step,))) for steps in kinds]
+        bounds.ask(list(combinations(most, 2)))
+        for (one, first), (other, second) in combinations(zip(kinds, most, strict=True), 2):
+            if len(enough) == _MOST_PAIRS or bounds.of((first, second)) < target:
+                continue
+            if (less := smallest([(step, second) for step in one])) is not None:
+                least = smallest([(less[0], step) for step in other])
+                enough.append(least or less)
+    found = (Change(bounds.says(c), bounds.of(c), single=len(c) == 1) for c in enough)
+    return tuple(found), bounds.all_tried
 
 
-def _bound(design: Design, state: _State) -> float:
-    """0 where there can be no such job."""
-    try:
-        plan = build_plan(state.experiment, design.candidate.job.plan.strategy)
-        check_room(plan, state.cluster)
-        return beforehand(plan, state.cluster).bound or 0.0
-    except (UserError, RunFailed):
-        return 0.0
+class _Bounds:
+    """Bounds of a design after changes; each is asked once, as long as there is time."""
+
+    def __init__(
+        self, design: Design, start: _State, processes: int, caller: Caller, seconds: float
+    ) -> None:
+        self._strategy, self._start = design.candidate.job.plan.strategy, start
+        self._processes, self._caller = processes, caller
+        self._until = time.perf_counter() + seconds
+        self._known: dict[_Choice, float] = {}
+        self.all_tried = True
+        """Whether none took too long, or was left out for want of time."""
+
+    def of(self, choice: _Choice) -> float:
+        """Examples per second; 0 where there can be no such job, or where it is not known."""
+        return self._known.get(choice, 0.0)
+
+    def says(self, choice: _Choice) -> str:
+        """In words."""
+        states = accumulate(choice, lambda state, step: step.make(state), initial=self._start)
+        made = zip(choice, islice(states, 1, None), strict=True)
+        return " and ".join(step.says(state) for step, state in made)
+
+    def ask(self, choices: Sequence[_Choice]) -> None:
+        """Those that were not asked yet."""
+        new = [choice for choice in choices if choice not in self._known]
+        tasks = [task for number, choice in enumerate(new) if (task := self._task(number, choice))]
+        try:
+            for number, row in self._looks(tasks):
+                self._known[new[number]] = looking.look_of(row).bound
+                self.all_tried &= not row.get("too_long")
+        except KeyboardInterrupt:  # the answer stands without them
+            self._until = 0.0
+        self.all_tried &= all(choice in self._known for choice in new)
+
+    def _looks(self, tasks: Sequence[Task]) -> Iterator[Finished]:
+        left = self._until - time.perf_counter()
+        if not tasks or left <= 0.0:
+            return
+        work, limit = looking.look_in_racks, min(left, _EACH)
+        with (
+            self._caller.progress(f"bounds of {len(tasks)} changes") as meter,
+            contextlib.closing(
+                each(work, tasks, self._processes, meter=meter, limit=limit)
+            ) as rows,
+        ):
+            for done, row in enumerate(rows, start=1):
+                yield row
+                meter(done, len(tasks))
+                if time.perf_counter() > self._until:
+                    return
+
+    def _task(self, number: int, choice: _Choice) -> Task | None:
+        """None: there can be no such plan."""
+        state = reduce(lambda state, step: step.make(state), choice, self._start)
+        try:
+            return Task(number, build_plan(state.experiment, self._strategy), state.cluster)
+        except UserError:
+            self._known[choice] = 0.0
+            return None
 
 
 def _wire(start: _State) -> list[_Step]:

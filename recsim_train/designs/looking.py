@@ -65,12 +65,21 @@ class Look:
 
 
 def look(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
-    """A `Look` as a row: whether a design fits, and its bounds."""
+    """A `Look` as a row: whether a design fits, and its bounds without racks."""
+    return _looked(task, rackless(task.cluster))
+
+
+def look_in_racks(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
+    """The same with what racks' uplinks allow, which takes longer."""
+    return _looked(task, task.cluster)
+
+
+def _looked(task: Task, cluster: Cluster) -> Finished:
     from recsim_train.sim.why.beforehand import beforehand
 
     try:
         check_room(task.plan, task.cluster)
-        known = beforehand(task.plan, rackless(task.cluster))
+        known = beforehand(task.plan, cluster)
     except (UserError, RunFailed) as error:
         status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
         return task.number, {"bounds": {}, "status": status, "message": str(error)}

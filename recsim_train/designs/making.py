@@ -132,11 +132,11 @@ def recommend(
     found = Searcher(designs, wanted, processes, caller, notes).run()
     answer = answer_of(found)
     if answer.met is False and wanted.target is not None:
-        answer = replace(
-            answer,
-            barriers=barriers(answer.chosen, wanted.target),
-            changes=changes(answer.chosen, wanted.target),
+        forbids = barriers(answer.chosen, wanted.target)
+        enough, all_tried = changes(
+            answer.chosen, wanted.target, processes=processes, caller=caller
         )
+        answer = replace(answer, barriers=forbids, changes=enough, all_tried=all_tried)
     if out is None:
         return Recommendation(answer, document(answer))
     place = free_path(out / name)

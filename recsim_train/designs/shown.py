@@ -111,6 +111,8 @@ def document(
             "none of those that were tried, nor two of them together (network cards and uplinks up "
             "to 8 times as fast, numbers as bfloat16, more processes on a host, 8 times the hosts)"
         ]
+    if not answer.all_tried:
+        enough.append("there was no time to try all changes")
     notes = list((chosen.row or {}).get("notes") or [])
     costs = _cost(chosen)
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]

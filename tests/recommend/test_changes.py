@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from recsim_train.designs.changes import changes
@@ -24,7 +26,8 @@ def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, n
     bound = beforehand(candidate.job.plan, candidate.job.profile).bound
     assert bound is not None
     for times in (1.1, 3.0, 10.0):
-        found = changes(design, times * bound)
+        found, all_tried = changes(design, times * bound)
+        assert all_tried
         assert all(change.bound >= times * bound for change in found)
         assert len({change.single for change in found}) <= 1
         if times < 8.0:  # so much of everything is tried
@@ -33,7 +36,7 @@ def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, n
         elif "Mbit" in nic:  # more hosts whose cards are faster, too
             assert found
             assert not found[0].single
-    assert changes(design, 1e4 * bound) == ()
+    assert changes(design, 1e4 * bound) == ((), True)
 
 
 def test_what_does_not_bind_lifts_nothing(spaces: Spaces) -> None:
@@ -43,7 +46,31 @@ def test_what_does_not_bind_lifts_nothing(spaces: Spaces) -> None:
     ).candidates
     bound = beforehand(candidate.job.plan, candidate.job.profile).bound
     assert bound is not None
-    said = [change.says for change in changes(Design(0, candidate), 1.2 * bound)]
+    said = [change.says for change in changes(Design(0, candidate), 1.2 * bound)[0]]
     assert "1.25 times as fast network cards and uplinks" in said
     assert "5 hosts instead of 4, divided alike" not in said  # servers of 1.25 hosts are one
     assert not any("per_host" in one for one in said)
+
+
+def test_what_there_is_no_time_for_is_said(spaces: Spaces) -> None:
+    (candidate,) = spaces("strategy=flat_ps", strategies="false", **DIVIDED).candidates
+    assert changes(Design(0, candidate), 1e9, seconds=0.0) == ((), False)
+    started = time.perf_counter()
+    found, all_tried = changes(Design(0, candidate), 1.0, seconds=1e-3)
+    assert not all_tried
+    assert found == ()  # a bound that was not worked out in time is none
+    assert time.perf_counter() - started < 5.0
+
+
+def test_an_interrupt_leaves_the_answer(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    (candidate,) = spaces("strategy=flat_ps", strategies="false", **DIVIDED).candidates
+    asked = 0
+
+    def interrupted(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("recsim_train.designs.looking.look_in_racks", interrupted)
+    assert changes(Design(0, candidate), 1.0) == ((), False)
+    assert asked == 1

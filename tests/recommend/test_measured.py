@@ -82,7 +82,9 @@ def test_a_run_that_the_machine_disturbed_is_named(
 
 @pytest.mark.skipif(bool(why := refused()), reason=why)
 def test_the_first_designs_are_run(studies: Studies, tmp_path: Any) -> None:
-    sets = ["cluster.hosts.default.cores=8", "training.steps=40", "data.eval_rows=0"]
+    # links that any machine carries, whatever else it does
+    link = "cluster.hosts.default.nic=50 Mbit/s"
+    sets = ["cluster.hosts.default.cores=8", link, "training.steps=40", "data.eval_rows=0"]
     study = studies("strategy=[flat_ps, allreduce]", *sets, **FEW)
     made = calls.recommend(study, out=tmp_path, measure=2)
     assert len(made.runs) == 2
