@@ -27,6 +27,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.sim.cluster.hosts import sites_of
 from recsim_train.sim.jitter import Draw
+from recsim_train.strategy.registry import strategies
 from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
 
 _WORTH_IT = 16
@@ -36,6 +37,8 @@ _MOST = 100
 _BUSY, _LOOPS, _FEW = 1000, 64, 4
 """Where all loops together send more requests in a step, so many loops are simulated then, of so
 many trainers at least, if these are half of them or less."""
+LEAST_STEPS = 16
+"""Counted iterations of each loop, however many loops there are."""
 _WHAT_IF_TRAINERS = 16
 """How many of folded trainers are simulated in short runs, where the experiment does not say."""
 
@@ -104,6 +107,27 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
             return every
         found = Folding(trainers, hosts * _some(blocks, wanted), exact=False)
     return found if _same_racks(plan, cluster, found) else every
+
+
+def parted(plan: Plan, folding: Folding) -> bool:
+    """Whether loops are put out of step in their second iteration, which does not count.
+
+    Free loops that begin together part within some dozen steps, and are slower until then. Fewer
+    steps are simulated of those that stand for others.
+    """
+    free = not strategies()[plan.strategy.kind].lock_step
+    return free and not folding.exact and plan.experiment.training.warmup_steps > 1
+
+
+def least_steps(plan: Plan, folding: Folding) -> int:
+    """Counted iterations of each loop before a prediction may end early; those of a loop that
+    stands for others by approximation are theirs, too."""
+    simulation = plan.experiment.simulation
+    loops = len(plan.training)
+    if folding.exact:
+        loops = loops // folding.trainers * folding.simulated
+    together = ceil(simulation.minimum_iterations / loops)
+    return min(simulation.minimum_steps, max(LEAST_STEPS, together))
 
 
 def _usual(plan: Plan) -> int:

@@ -77,6 +77,8 @@ class LoopState:
         """Whether its request is one that it does not wait for now; see `World.wait`."""
         self.account = Account(plan.experiment.training.warmup_steps)
         """Where the time of its effects goes."""
+        self.held = 0.0
+        """Of its first iteration, the share by which the next one begins later."""
         self.lateness: Lateness | None = None
         """Of those that this loop stands for, where they wait for each other."""
         self.requests: dict[tuple[str, str, str], tuple[str, Series]] = {}

@@ -58,8 +58,9 @@ def simulate(
         simulated.replay.check()
     with collection_paused():
         outcome = simulated.run(progress)
+        fewer = None
         if folding.simulated < folding.trainers:
-            _say_folding(simulated, outcome)
+            fewer = _say_folding(simulated, outcome)
         simulated.add_bounds(outcome)
     outcome.facts.memory = {use.name: use.figures() for host in memory for use in host.uses}
     if cluster.per_host:
@@ -73,7 +74,7 @@ def simulate(
     if first is not None:
         first(outcome)
     with collection_paused():
-        other = out_of_step(simulated, outcome, progress)
+        other = out_of_step(simulated, outcome, fewer, progress)
     if other is not None:
         outcome.warn([other.sentence])
         outcome.facts.met_otherwise = other.rate
@@ -116,26 +117,25 @@ def _extrapolated(plan: Plan, cluster: Cluster) -> Iterator[str]:
         )
 
 
-def _say_folding(simulated: SimulatedRun, outcome: Outcome) -> None:
-    """Note what was folded, and by how much half as many simulated trainers change the answer."""
+def _say_folding(simulated: SimulatedRun, outcome: Outcome) -> SimulatedRun | None:
+    """Note what was folded, and by how much half as many simulated trainers change the answer;
+    returns the run of those."""
     folding = simulated.folding
     facts = Folded(folding.trainers, folding.simulated, folding.exact)
     outcome.facts.folding = facts
     if folding.exact or outcome.speed is None:
-        return
+        return None
     said = (
         f"{folding.simulated} of {folding.trainers:,} trainers are simulated, each of which stands "
         "for several"
     )
     half = folding_of(simulated.plan, simulated.cluster, most=folding.simulated // 2)
+    fewer = None
     if half.simulated < folding.simulated:
-        other = (
-            SimulatedRun(
-                simulated.plan, simulated.cluster, half, simulated.counts, simulated.replay
-            )
-            .run(None, outcome.steps)
-            .speed
+        fewer = SimulatedRun(
+            simulated.plan, simulated.cluster, half, simulated.counts, simulated.replay
         )
+        other = fewer.run(None, outcome.steps).speed
         rate = outcome.speed.examples_per_second
         if other is not None and other.examples_per_second is not None and rate:
             error = abs(other.examples_per_second / rate - 1.0)
@@ -145,6 +145,7 @@ def _say_folding(simulated: SimulatedRun, outcome: Outcome) -> None:
             if error > _COARSE:
                 said += ", too much to trust it: raise simulation.fold_above"
     outcome.warn([f"{said}."])
+    return fewer
 
 
 def operations_of(plan: Plan, cluster: Cluster) -> list[tuple[str, Scope]]:

@@ -17,7 +17,7 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import heads_of
 from recsim_train.sim.engine import Engine, Steps
-from recsim_train.sim.folding import Folding, Lateness
+from recsim_train.sim.folding import Folding, Lateness, parted
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.loop import LoopState
@@ -37,6 +37,9 @@ from recsim_train.sim.why.usage import Snapshot
 from recsim_train.sim.world import World
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
+
+_GOLDEN = 0.6180339887498949
+"""Multiples of it, modulo 1, are spread evenly however many there are."""
 
 
 class DeadlockError(RunFailed):
@@ -98,6 +101,9 @@ class Runtime:
         self.loops = self._make_loops(strategies)
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
         self.training = [loop for loop in self.loops if loop.trains]
+        if shared and parted(plan, folding):
+            for number, loop in enumerate(self.training):
+                loop.held = number * _GOLDEN % 1.0
         self.opening: Snapshot | None = None
         """When the first counted iteration starts."""
         self.all_begun: Snapshot | None = None
@@ -213,6 +219,9 @@ class Runtime:
     def _drive(self, loop: LoopState, trainer: Trainer) -> Steps:
         driver, account, engine = loop.driver, loop.account, self.engine
         while (effect := driver.next()) is not None:
+            if loop.held and loop.completed:
+                yield engine.timeout(loop.held * engine.now)
+                loop.held = 0.0
             start = engine.now
             try:
                 answer, sent = yield from PERFORM[type(effect)](trainer, loop, effect)

@@ -4,7 +4,6 @@ when the 95 % interval of the throughput is narrow enough."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -14,7 +13,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.results.summary import data_dependent
 from recsim_train.sim.cluster.faults import HostFailed
-from recsim_train.sim.folding import Folding, everyones, unfold
+from recsim_train.sim.folding import Folding, everyones, least_steps, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.why import usage
 from recsim_train.sim.why.bounds import add_bounds, nic_bytes
@@ -225,8 +224,6 @@ class SimulatedRun:
         facts.over_time = usage.over_time(runtime.engine.fluid.resources, runtime.snapshots())
 
 
-LEAST_STEPS = 16
-"""Counted iterations of each loop, however many loops there are."""
 _GROWTH = 1.1
 """Between two looks at the interval the number of counted iterations grows by this factor."""
 
@@ -234,21 +231,19 @@ _GROWTH = 1.1
 class Steady:
     """Decides after each step of all training loops whether the estimate has settled.
 
-    Not before ``simulation.minimum_steps`` counted iterations per loop, or fewer where many loops
-    have done ``simulation.minimum_iterations`` together, and never with a precision of 0 or where
-    the strategy's steps are not alike: then every step is run. Where trainers are folded
-    approximately, the run stops there: a narrower interval would say more than is known.
+    Not before `recsim_train.sim.folding.least_steps`, and never with a precision of 0 or where the
+    strategy's steps are not alike: then every step is run. Where trainers are folded approximately,
+    the run stops there: a narrower interval would say more than is known.
     """
 
     def __init__(self, plan: Plan, folding: Folding) -> None:
-        training, simulation = plan.experiment.training, plan.experiment.simulation
+        training = plan.experiment.training
         self._warmup = training.warmup_steps
         self._batch = training.batch_size
-        self._precision = simulation.precision if plan.topology.steady else 0.0
+        steady = plan.topology.steady
+        self._precision = plan.experiment.simulation.precision if steady else 0.0
         self._folded = not folding.exact
-        loops = len(plan.training) // folding.trainers * folding.simulated
-        together = ceil(simulation.minimum_iterations / loops)
-        self._next = min(simulation.minimum_steps, max(LEAST_STEPS, together))
+        self._next = least_steps(plan, folding)
 
     def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
         """Whether the run may stop now that all loops have ``counted`` counted iterations.

@@ -222,6 +222,65 @@ def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters
     )
 
 
+def held(outcome: Outcome) -> float:
+    """How much longer the second iteration of one loop is than that of another, of the first."""
+    first, second = (
+        [i.end - i.start for i in outcome.iterations if i.iteration == n] for n in (0, 1)
+    )
+    return (max(second) - min(second)) / max(first)
+
+
+@pytest.mark.parametrize(
+    ("name", "fold_above", "warmup_steps", "apart"),
+    [
+        ("rows", 8, 2, True),
+        ("rows", 8, 1, False),  # it would be counted
+        ("rows", 0, 2, False),  # as they are in truth
+        ("allreduce", 8, 2, False),  # they wait for each other
+    ],
+)
+def test_free_loops_that_stand_for_others_are_parted(
+    name: str, fold_above: int, warmup_steps: int, apart: bool, plans: Plans, clusters: Clusters
+) -> None:
+    plan = plans(
+        *VARIED[name],
+        model={"tables": TABLES},
+        training={"batch_size": 16, "steps": 4, "warmup_steps": warmup_steps},
+        roles={"trainers": 24, "embedding_servers": 2, "dense_servers": 1},
+        data={"eval_rows": 0},
+        simulation={"fold_above": fold_above},
+    )
+    outcome = simulate(plan, clusters(jitter=0.02, nic="25 Gbit/s"))
+    assert (held(outcome) > 0.6) == apart
+
+
+def test_few_steps_of_parted_loops_say_what_many_of_all_do(
+    plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At slow servers loops that begin together queue behind each other at one after the other."""
+    cluster = clusters(jitter=0.05, nic="2 Gbit/s")
+
+    def rate(fold_above: int, steps: int) -> float:
+        plan = plans(
+            *VARIED["rows"],
+            model={"tables": TABLES},
+            training={"batch_size": 64, "steps": steps, "warmup_steps": 2, "threads": 4},
+            roles={"trainers": 24, "embedding_servers": 3, "dense_servers": 1},
+            data={"eval_rows": 0},
+            simulation={"fold_above": fold_above, "precision": "0 %", "what_if_steps": 0},
+        )
+        speed = simulate(plan, cluster).speed
+        assert speed is not None
+        assert speed.examples_per_second is not None
+        return speed.examples_per_second
+
+    every, parted = rate(0, 100), rate(12, 10)
+    monkeypatch.setattr("recsim_train.sim.runtime.parted", lambda plan, folding: False)
+    together = rate(12, 10)
+    assert abs(parted / every - 1.0) < 0.03
+    assert abs(parted / every - 1.0) < 0.5 * abs(together / every - 1.0)
+
+
 @pytest.mark.parametrize(("least", "advised"), [(-1.0, True), (10.0, False)])
 def test_a_coarse_folding_says_what_to_do(
     plans: Plans,

@@ -11,7 +11,9 @@ import pytest
 from recsim_train.config.cluster import Calibration, Cluster, Host
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
+from recsim_train.sim.folding import Folding
 from recsim_train.sim.run import simulate
+from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.trace.record import Outcome
 
 Plans = Callable[..., Plan]
@@ -114,6 +116,28 @@ def test_on_one_machine_jitter_parts_them(plans: Plans, clusters: Clusters) -> N
     # which the experiment leaves out: then there is none
     (match,) = said(simulate(shared(plans, stragglers=False), one))
     assert (match["this"], match["that"]) == ("a jitter of 0 %", "10 %")
+
+
+def test_of_folded_trainers_half_as_many_show_it(
+    plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    class Watched(SimulatedRun):
+        def __init__(self, plan: Plan, cluster: Cluster, folding: Folding, *more: Any) -> None:
+            seen.append(folding.simulated)
+            super().__init__(plan, cluster, folding, *more)
+
+    cluster = clusters(network={"queue": "fifo"}, nic="200 Mbit/s", jitter=0.1)
+    other = clusters(network={"queue": "fair"}, nic="200 Mbit/s", jitter=0.1)
+    monkeypatch.setattr("recsim_train.sim.why.in_step.SimulatedRun", Watched)
+    outcome = simulate(shared(plans, trainers=24, fold_above=8), cluster)
+    assert seen == [4]
+    expected = rate(outcome) * (
+        rate(simulate(shared(plans, trainers=24, fold_above=4), other))
+        / rate(simulate(shared(plans, trainers=24, fold_above=4), cluster))
+    )
+    assert outcome.facts.met_otherwise == pytest.approx(expected, rel=0.02)
 
 
 def test_nobody_else_is_warned(plans: Plans, clusters: Clusters) -> None:

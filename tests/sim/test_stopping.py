@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.folding import Folding
+from recsim_train.sim.folding import Folding, least_steps
 from recsim_train.sim.simulated_run import Steady
 from recsim_train.trace.record import Iteration
 
@@ -60,6 +60,19 @@ def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least:
     rule = steady(plans, trainers, **settings)
     assert not rule.reached(least - 1, partial(rule.overall, iterations=now))
     assert rule.reached(least, partial(rule.overall, iterations=now))
+
+
+@pytest.mark.parametrize(
+    ("exact", "least"),
+    [
+        (True, 100),  # of ten loops: what equal ones do is nothing more to go by
+        (False, 25),  # of all forty
+    ],
+)
+def test_loops_that_stand_for_others_count_for_them(plans: Plans, exact: bool, least: int) -> None:
+    simulation = {"minimum_steps": 120, "minimum_iterations": 1000}
+    plan = plans("flat_ps", roles={"trainers": 40}, simulation=simulation)
+    assert least_steps(plan, Folding(40, 10, exact=exact)) == least
 
 
 def test_no_precision_runs_every_step(plans: Plans) -> None:

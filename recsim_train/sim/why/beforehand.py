@@ -11,15 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import expected_counts
 from recsim_train.data.replay import check_cache
 from recsim_train.placement.build import retrained
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.folding import Folding, folding_of, of_short_runs
-from recsim_train.sim.simulated_run import LEAST_STEPS, SimulatedRun
+from recsim_train.sim.folding import Folding, folding_of, least_steps, of_short_runs
+from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import iterations_asked
 from recsim_train.sim.why.usage import by_class
 
@@ -125,8 +124,6 @@ def _seconds(plan: Plan, folding: Folding, cost: float) -> tuple[float, float]:
     every = rules.warmup_steps + rules.steps
     least = every
     if simulation.precision and plan.topology.steady:
-        together = ceil(simulation.minimum_iterations / loops)
-        settled = min(simulation.minimum_steps, max(LEAST_STEPS, together))
-        least = min(every, rules.warmup_steps + settled)
+        least = min(every, rules.warmup_steps + least_steps(plan, folding))
         every = least if not folding.exact else every
     return cost * loops * least, cost * loops * every

@@ -47,9 +47,15 @@ class OtherPhase:
 
 
 def out_of_step(
-    simulated: SimulatedRun, outcome: Outcome, progress: Meter | None = None
+    simulated: SimulatedRun,
+    outcome: Outcome,
+    fewer: SimulatedRun | None = None,
+    progress: Meter | None = None,
 ) -> OtherPhase | None:
-    """Where loops of a strategy without lock-step share a server that is the busiest resource."""
+    """Where loops of a strategy without lock-step share a server that is the busiest resource.
+
+    ``fewer``: the same with fewer simulated trainers, which shows it sooner.
+    """
     plan, cluster, busiest = simulated.plan, simulated.cluster, simulated.busiest
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
@@ -71,8 +77,9 @@ def out_of_step(
         cause, known = None if said else "queue", "How packets wait hangs on hosts and switches"
     least, most = _STEPS
     steps = min(outcome.steps, max(least, min(most, _ITERATIONS // len(plan.training))))
-    found = _rate(simulated, *changed, steps, progress)
-    own = simulated.within(steps).examples_per_second
+    compared = simulated if fewer is None else fewer
+    found = _rate(compared, *changed, steps, progress)
+    own = compared.within(steps).examples_per_second
     if not found or not own:
         return None
     other = here * found / own
@@ -103,7 +110,8 @@ def _rate(
             share = (simulated.warmup + steps) / simulated.total
             progress(min(done, share * total), share * total, _IN_STEP)
 
-    folding = folding_of(plan, cluster)
+    folded = simulated.folding.simulated if not simulated.folding.exact else None
+    folding = folding_of(plan, cluster, most=folded)
     same = folding == simulated.folding
     again = SimulatedRun(
         plan,
