@@ -180,8 +180,8 @@ class Simulation(Section):
     """Counted iterations per worker thread before an early stop is considered."""
     minimum_iterations: Positive = 3_000
     """With many loops fewer iterations of each will do before an early stop is considered: as many
-    as make this many of all together, but at least 16. Loops that stand for others count for them,
-    too."""
+    as make this many of all together, but at least 16. More than 1,000 requests in a step: loops
+    that stand for others count for them, too."""
     stragglers: bool = True
     """Whether the profile's ``jitter`` and ``stragglers`` count."""
     fold_above: Count | None = None

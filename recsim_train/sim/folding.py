@@ -112,19 +112,20 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
 def parted(plan: Plan, folding: Folding) -> bool:
     """Whether loops are put out of step in their second iteration, which does not count.
 
-    Free loops that begin together part within some dozen steps, and are slower until then. Fewer
-    steps are simulated of those that stand for others.
+    Many free loops that begin together part by themselves within some dozen steps, and are slower
+    until then. Fewer steps are simulated of those that stand for others. (A few may stay in step.)
     """
     free = not strategies()[plan.strategy.kind].lock_step
-    return free and not folding.exact and plan.experiment.training.warmup_steps > 1
+    many = not folding.exact and requests_of(plan) > _BUSY
+    return free and many and plan.experiment.training.warmup_steps > 1
 
 
 def least_steps(plan: Plan, folding: Folding) -> int:
-    """Counted iterations of each loop before a prediction may end early; those of a loop that
-    stands for others by approximation are theirs, too."""
+    """Counted iterations of each loop before a prediction may end early; where loops are parted
+    those of one that stands for others are theirs, too."""
     simulation = plan.experiment.simulation
     loops = len(plan.training)
-    if folding.exact:
+    if not parted(plan, folding):
         loops = loops // folding.trainers * folding.simulated
     together = ceil(simulation.minimum_iterations / loops)
     return min(simulation.minimum_steps, max(LEAST_STEPS, together))

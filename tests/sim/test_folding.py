@@ -231,17 +231,26 @@ def held(outcome: Outcome) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "fold_above", "warmup_steps", "apart"),
+    ("name", "fold_above", "warmup_steps", "busy", "apart"),
     [
-        ("rows", 8, 2, True),
-        ("rows", 8, 1, False),  # it would be counted
-        ("rows", 0, 2, False),  # as they are in truth
-        ("allreduce", 8, 2, False),  # they wait for each other
+        ("rows", 8, 2, 10, True),
+        ("rows", 8, 1, 10, False),  # it would be counted
+        ("rows", 0, 2, 10, False),  # as they are in truth
+        ("rows", 8, 2, 1000, False),  # few may stay in step
+        ("allreduce", 8, 2, 10, False),  # they wait for each other
     ],
 )
-def test_free_loops_that_stand_for_others_are_parted(
-    name: str, fold_above: int, warmup_steps: int, apart: bool, plans: Plans, clusters: Clusters
+def test_many_free_loops_that_stand_for_others_are_parted(
+    name: str,
+    fold_above: int,
+    warmup_steps: int,
+    busy: int,
+    apart: bool,
+    plans: Plans,
+    clusters: Clusters,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("recsim_train.sim.folding._BUSY", busy)
     plan = plans(
         *VARIED[name],
         model={"tables": TABLES},
@@ -258,6 +267,7 @@ def test_few_steps_of_parted_loops_say_what_many_of_all_do(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At slow servers loops that begin together queue behind each other at one after the other."""
+    monkeypatch.setattr("recsim_train.sim.folding._BUSY", 100)
     cluster = clusters(jitter=0.05, nic="2 Gbit/s")
 
     def rate(fold_above: int, steps: int) -> float:

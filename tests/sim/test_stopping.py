@@ -63,13 +63,17 @@ def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least:
 
 
 @pytest.mark.parametrize(
-    ("exact", "least"),
+    ("exact", "busy", "least"),
     [
-        (True, 100),  # of ten loops: what equal ones do is nothing more to go by
-        (False, 25),  # of all forty
+        (True, 10, 100),  # of ten loops: what equal ones do is nothing more to go by
+        (False, 10_000, 100),
+        (False, 10, 25),  # of all forty
     ],
 )
-def test_loops_that_stand_for_others_count_for_them(plans: Plans, exact: bool, least: int) -> None:
+def test_many_loops_that_stand_for_others_count_for_them(
+    plans: Plans, monkeypatch: pytest.MonkeyPatch, exact: bool, busy: int, least: int
+) -> None:
+    monkeypatch.setattr("recsim_train.sim.folding._BUSY", busy)
     simulation = {"minimum_steps": 120, "minimum_iterations": 1000}
     plan = plans("flat_ps", roles={"trainers": 40}, simulation=simulation)
     assert least_steps(plan, Folding(40, 10, exact=exact)) == least
