@@ -76,7 +76,8 @@ class HostResources:
         busy = self._cluster.contention if cores > 1 else 1.0
         together = self._engine.fluid.resource(f"{name}.cores", cores * busy * speed, pace=speed)
         each = None
-        if (self._cluster.colocate or site.host.shared) and cores > 1 and self._whole:
+        contended = self._engine.shared and (self._cluster.colocate or site.host.shared)
+        if contended and cores > 1 and self._whole:
             whose = () if self._cluster.colocate else (f"{name} core",)
             each = Cores(self._engine, cores, together, self._cluster.turn, self._seed, *whose)
         rack = None if site.host.rack is None else self.racks[site.host.rack]
