@@ -107,11 +107,12 @@ def document(
         forbids = [f"no bound by itself; {what}"]
     enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in answer.changes]
     if answer.met is False and not enough:
+        which = "were tried" if answer.all_tried else "there was time for"
         enough = [
-            "none of those that were tried, nor two of them together (network cards and uplinks up "
+            f"none of those that {which}, nor two of them together (network cards and uplinks up "
             "to 8 times as fast, numbers as bfloat16, more processes on a host, 8 times the hosts)"
         ]
-    if not answer.all_tried:
+    elif not answer.all_tried:
         enough.append("there was no time to try all changes")
     notes = list((chosen.row or {}).get("notes") or [])
     costs = _cost(chosen)
