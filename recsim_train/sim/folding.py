@@ -37,7 +37,7 @@ _MOST = 100
 _BUSY, _LOOPS, _FEW = 1000, 64, 4
 """Where all loops together send more requests in a step, so many loops are simulated then, of so
 many trainers at least, if these are half of them or less."""
-LEAST_STEPS = 16
+_LEAST_STEPS = 16
 """Counted iterations of each loop, however many loops there are."""
 _WHAT_IF_TRAINERS = 16
 """How many of folded trainers are simulated in short runs, where the experiment does not say."""
@@ -128,7 +128,7 @@ def least_steps(plan: Plan, folding: Folding) -> int:
     if not parted(plan, folding):
         loops = loops // folding.trainers * folding.simulated
     together = ceil(simulation.minimum_iterations / loops)
-    return min(simulation.minimum_steps, max(LEAST_STEPS, together))
+    return min(simulation.minimum_steps, max(_LEAST_STEPS, together))
 
 
 def _usual(plan: Plan) -> int:
