@@ -157,3 +157,9 @@ class Zipf:
         width = np.diff(edges)
         mass = np.diff(integral) / self._total / width
         return seen, float((width * -np.expm1(draws * np.log1p(-mass))).sum())
+
+
+@lru_cache(maxsize=4096)
+def expected_distinct(size: int, exponent: float, draws: float) -> float:
+    """As `Zipf.expected_distinct`, worked out once."""
+    return Zipf(size, exponent).expected_distinct(draws)

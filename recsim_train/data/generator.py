@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,12 +123,21 @@ class Generator:
         shapes = np.arange(model.dense_features, dtype=np.int64)
         self._centres = 0.5 + 3.0 * draws.uniform(draws.key(seed, _COUNT_SHAPE, 0), shapes)
         self._spreads = 0.7 + 0.7 * draws.uniform(draws.key(seed, _COUNT_SHAPE, 1), shapes)
-        self._teacher = Teacher(seed, len(model.tables), model.dense_features)
+
+    @cached_property
+    def _teacher(self) -> Teacher:
+        """Of labels: whoever wants ids only does without the second it takes with many tables."""
+        model, synthetic = self.model, self.synthetic
+        teacher = Teacher(synthetic.seed, len(model.tables), model.dense_features)
         pilot = np.arange(_PILOT_START, _PILOT_START + _PILOT_ROWS, dtype=np.int64)
         counts, _ = self._counts(pilot, model.dense_features)
-        self._teacher.settle(
-            dense_values(counts).astype(np.float64), self._bags(pilot), synthetic.click_rate
-        )
+        dense = dense_values(counts).astype(np.float64)
+        teacher.settle(dense, self._bags(pilot), synthetic.click_rate)
+        return teacher
+
+    def prepare_labels(self) -> None:
+        """Now, and not with the first batch, whose time may count."""
+        _ = self._teacher
 
     def batch(self, rows: Rows) -> NumpyBatch:
         """The rows with these numbers (any order, repeats allowed) as a batch."""

@@ -1,4 +1,4 @@
-"""A replay of every trainer's cache on the stream's ids: hits, misses, evictions, step by step.
+"""What every step does in every trainer's cache: hits, misses, evictions.
 
 The simulator moves no rows; what its caches do follows from the ids of the batches and from the
 executor's own slot logic (`recsim_train.data.mixcache`), so its counts are the executor's.
@@ -6,6 +6,8 @@ executor's own slot logic (`recsim_train.data.mixcache`), so its counts are the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,8 +67,42 @@ class ReplayedStep(NamedTuple):
     trainers: tuple[Turnover, ...]
 
 
-class Replay:
-    """The caches of all trainers of a plan; steps are replayed when first asked for."""
+class CacheSteps(ABC):
+    """The caches of a plan's trainers, or of the first ones where these stand for all."""
+
+    def __init__(self, slots: Sequence[int]) -> None:
+        self.slots = tuple(slots)
+        """By trainer; 0: as many as a step needs."""
+
+    @abstractmethod
+    def step(self, index: int) -> ReplayedStep:
+        """What iteration ``index`` needs. Raises CacheTooSmall."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise UserError where the first two steps do not fit into a trainer's cache."""
+
+    @abstractmethod
+    def warnings(self, steps: int) -> list[str]:
+        """What a reader of a prediction must know, one sentence each.
+
+        ``steps``: counted iterations.
+        """
+
+    def figures(self, first: int, stop: int) -> Cached:
+        """Sums over all trainers and the iterations ``first`` to ``stop`` (exclusive)."""
+        steps = [self.step(index) for index in range(first, stop)]
+        turnovers = [t for step in steps for t in step.trainers]
+        return Cached.of(
+            self.slots,
+            sum(t.owned for t in turnovers),
+            sum(sum(t.missing) for t in turnovers),
+            sum(sum(t.evicted) for t in turnovers),
+        )
+
+
+class Replay(CacheSteps):
+    """Steps on the ids of the stream, replayed when first asked for."""
 
     def __init__(self, plan: Plan, *, roomy: bool = False, simulated: int | None = None) -> None:
         """``roomy``: caches in which two steps always fit, to see what they need.
@@ -75,6 +111,7 @@ class Replay:
         Raises as `recsim_train.data.stream.open_stream`.
         """
         model, training = plan.experiment.model, plan.experiment.training
+        self._plan = plan
         self._bases = first_rows(table_rows(model))
         self._model = model
         self._trainers = plan.experiment.roles.trainers
@@ -83,7 +120,7 @@ class Replay:
         self._servers = len(plan.of_role("embedding_server"))
         self._kind = plan.strategy.kind
         self._keep = plan.topology.cache.keep
-        self.slots = tuple(slots_of(plan, trainer) for trainer in trainers)
+        super().__init__([slots_of(plan, trainer) for trainer in trainers])
         self._owners = [ownership(plan, trainer) for trainer in trainers]
         self._maps = [slot_map(plan, trainer) for trainer in trainers]
         if roomy:
@@ -91,15 +128,8 @@ class Replay:
             most = [min(owner.rows, _CHECKED_STEPS * ids) for owner in self._owners]
             self._maps = [SlotMap(max(1, slots), int(self._bases[-1])) for slots in most]
         self._shards = _ShardFinder(plan, self._bases)
-        total = training.warmup_steps + training.steps
-        per_step = (
-            plan.examples
-            * plan.streams
-            * sum(mean_ids(model, table) for table in range(len(model.tables)))
-        )
-        bound = _REPLAYED_IDS if simulated is None else _REPLAYED_IDS_FOLDED
-        self._limit = min(total, max(_LEAST_STEPS, int(bound / max(per_step, 1))))
-        self.complete = self._limit == total
+        self._limit = replayed_steps(plan, folded=simulated is not None)
+        self.complete = self._limit == training.warmup_steps + training.steps
         # Where many trainers' batches become one, larger pieces are faster to make.
         together = 1 if simulated is None else _together(plan.streams, plan.examples)
         self._loops = plan.streams // together
@@ -116,10 +146,7 @@ class Replay:
         self._own_unique = None if together == 1 else self._sampled(plan)
 
     def step(self, index: int) -> ReplayedStep:
-        """What iteration ``index`` needs.
-
-        A run too long to be replayed repeats the second half of what was. Raises CacheTooSmall.
-        """
+        """A run too long to be replayed repeats the second half of what was."""
         if index >= self._limit:
             half = self._limit // 2
             index = half + (index - half) % (self._limit - half)
@@ -131,12 +158,13 @@ class Replay:
         return self._replayed[index]
 
     def check(self) -> None:
-        """Replay the first two steps, which the prediction asks for anyway. Raises UserError where
-        they do not fit into a trainer's cache."""
+        """Replays the first two steps, which the prediction asks for anyway."""
         try:
             self.step(min(_CHECKED_STEPS, self._limit) - 1)
         except CacheTooSmall as error:
             self.close()
+            if len(self.slots) == self._trainers:
+                _say_what_is_needed(self._plan)
             raise UserError(str(error)) from None
 
     def close(self) -> None:
@@ -185,10 +213,6 @@ class Replay:
         return sum(sizes) / len(sizes)
 
     def warnings(self, steps: int) -> list[str]:
-        """What a reader of a prediction must know, one sentence each.
-
-        ``steps``: counted iterations.
-        """
         sentences = []
         if not self.complete:
             sentences.append(
@@ -215,16 +239,19 @@ class Replay:
             )
         return sentences
 
-    def figures(self, first: int, stop: int) -> Cached:
-        """Sums over all trainers and the iterations ``first`` to ``stop`` (exclusive)."""
-        steps = [self.step(index) for index in range(first, stop)]
-        turnovers = [t for step in steps for t in step.trainers]
-        return Cached.of(
-            self.slots,
-            sum(t.owned for t in turnovers),
-            sum(sum(t.missing) for t in turnovers),
-            sum(sum(t.evicted) for t in turnovers),
-        )
+
+def ids_of_step(plan: Plan) -> float:
+    """Ids of all trainers' batches together, in the mean."""
+    model = plan.experiment.model
+    each = sum(mean_ids(model, table) for table in range(len(model.tables)))
+    return plan.examples * plan.streams * each
+
+
+def replayed_steps(plan: Plan, *, folded: bool) -> int:
+    """How many steps of a plan are replayed; ``folded``: whether trainers stand for others."""
+    total = plan.experiment.training.warmup_steps + plan.experiment.training.steps
+    bound = _REPLAYED_IDS_FOLDED if folded else _REPLAYED_IDS
+    return min(total, max(_LEAST_STEPS, int(bound / max(ids_of_step(plan), 1))))
 
 
 def _union(batches: list[Numbers], rows: int) -> Numbers:
@@ -267,18 +294,27 @@ class _ShardFinder:
 
 def check_cache(plan: Plan) -> None:
     """Raise UserError where the first two steps already do not fit into a trainer's cache."""
-    training, cache = plan.experiment.training, plan.topology.cache
-    if cache is None or not cache.keep:
-        return
-    replay = Replay(plan, roomy=True)
-    steps = min(_CHECKED_STEPS, training.warmup_steps + training.steps)
-    for trainer, turnover in enumerate(replay.step(steps - 1).trainers):
-        slots, needed = slots_of(plan, trainer), sum(turnover.kept)
-        if needed > slots:
-            replay.close()
-            raise UserError(
-                f"the cache of {slots:,} rows per trainer cannot hold two steps: the first ones "
-                f"need {needed:,} rows of trainer[{trainer}]'s own; set cache_rows to that and a "
-                "little more, or use smaller batches"
-            )
+    if plan.topology.cache is not None and plan.topology.cache.keep:
+        replay = Replay(plan)
+        replay.check()
+        replay.close()
+
+
+def _say_what_is_needed(plan: Plan) -> None:
+    """Raise UserError for the first trainer whose cache cannot hold two steps."""
+    replay, rules = Replay(plan, roomy=True), plan.experiment.training
+    steps = min(_CHECKED_STEPS, rules.warmup_steps + rules.steps)
+    turnovers = replay.step(steps - 1).trainers
     replay.close()
+    for trainer, (slots, turnover) in enumerate(zip(replay.slots, turnovers, strict=True)):
+        if (needed := sum(turnover.kept)) > slots:
+            raise too_small(slots, needed, trainer)
+
+
+def too_small(slots: int, needed: int, trainer: int) -> UserError:
+    """A cache that cannot hold the ``needed`` rows of the first two steps."""
+    return UserError(
+        f"the cache of {slots:,} rows per trainer cannot hold two steps: the first ones need "
+        f"{needed:,} rows of trainer[{trainer}]'s own; set cache_rows to that and a little more, "
+        "or use smaller batches"
+    )

@@ -136,6 +136,8 @@ class _GeneratedStream(BatchStream):
     def __init__(self, model: Model, data: Data, dealt: Dealt, *, ids_only: bool) -> None:
         super().__init__(dealt)
         self._generator = Generator(model, data.synthetic)
+        if not ids_only:
+            self._generator.prepare_labels()
         self._first, self._rows = generated_rows(data)
         self._last_row = -1
         order = sorted(dealt.positions)

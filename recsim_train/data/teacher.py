@@ -75,7 +75,7 @@ class Teacher:
         self._shifts = parts.mean(axis=1)
         wanted = SPREAD * np.sqrt(shares / max(float(shares.sum()), 1e-30))
         self._scales = wanted / np.where(spreads > 0, spreads, 1.0)
-        odds = self.log_odds(dense, bags)
+        odds = self._odds(parts)
         low, high = -50.0, 50.0
         for _ in range(60):
             middle = (low + high) / 2
@@ -87,7 +87,10 @@ class Teacher:
 
     def log_odds(self, dense: Floats, bags: Sequence[Bag]) -> Floats:
         """[examples] log odds of a click; ``dense`` [features, examples], ``bags`` by table."""
-        return self._bias + self._scales @ (self._parts(dense, bags) - self._shifts[:, None])
+        return self._odds(self._parts(dense, bags))
+
+    def _odds(self, parts: Floats) -> Floats:
+        return self._bias + self._scales @ (parts - self._shifts[:, None])
 
     def labels(self, odds: Floats, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Clicks drawn with those log odds; a row's draw depends on its number only."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
-from recsim_train.data.replay import check_cache
 from recsim_train.placement.hosts import host_names
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import cores_beyond, rented
@@ -51,8 +50,6 @@ def simulate(
     """
     memory = check_memory(plan, cluster)
     folding = folding_of(plan, cluster)
-    if folding.simulated == folding.trainers:
-        check_cache(plan)
     simulated = SimulatedRun(plan, cluster, folding, counts)
     if simulated.replay is not None:
         simulated.replay.check()

@@ -13,7 +13,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts
-from recsim_train.data.replay import Replay
+from recsim_train.data.replay import CacheSteps
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import heads_of
 from recsim_train.sim.engine import Engine, Steps
@@ -66,7 +66,7 @@ class Runtime:
         strategies: Sequence[Strategy] | None = None,
         on_iteration: Callable[[], None] | None = None,
         on_step: Callable[[int], None] | None = None,
-        replay: Replay | None = None,
+        replay: CacheSteps | None = None,
         folding: Folding | None = None,
         shared: bool = True,
     ) -> None:
@@ -117,7 +117,7 @@ class Runtime:
         self._reached: dict[int, int] = {}
         self._counting = 0
 
-    def _make_trainers(self, replay: Replay | None) -> list[Trainer]:
+    def _make_trainers(self, replay: CacheSteps | None) -> list[Trainer]:
         plan, folding, topology = self.plan, self.folding, self.plan.topology
         cache = None
         if replay is not None and plan.embedding is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts, counts_for
-from recsim_train.data.replay import Replay
+from recsim_train.data.replay import CacheSteps, Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.results.summary import data_dependent
@@ -40,7 +40,7 @@ class SimulatedRun:
         cluster: Cluster,
         folding: Folding,
         counts: IdCounts | None,
-        replay: Replay | None = None,
+        replay: CacheSteps | None = None,
     ) -> None:
         self.plan, self.cluster, self.folding = plan, cluster, folding
         self.counts = counts_for(plan, folding.loops(plan)) if counts is None else counts

@@ -119,14 +119,14 @@ def test_modelled_compute_takes_what_the_prediction_says(folder: Path) -> None:
     sets = (
         "model.top_mlp=[512, 512, 1]",
         "training.steps=4",
-        "cluster.hosts.default.nic=0.2 Gbit/s",
+        "cluster.hosts.default.nic=50 Mbit/s",
     )
     wide = [word for each in sets for word in ("--set", each)]
     found, facts = run(folder, "--emulate", "--compute", "modelled", *wide)
     trainer = facts["slept"]["trainer[0]"]
     assert trainer["taken"] == pytest.approx(trainer["asked"], rel=0.5)
     assert "train_loss_last" not in found or found["train_loss_last"] is None
-    dear = ("--set", "cluster.costs.gemm_flop=1 ns")
+    dear = ("--set", "cluster.costs.gemm_flop=2 ns")
     slower, told = run(folder, "--emulate", "--compute", "modelled", *wide, *dear)
     assert slower["bytes_sent"] == found["bytes_sent"]
     assert told["slept"]["trainer[0]"]["asked"] > 20 * trainer["asked"]

@@ -37,7 +37,7 @@ cluster:
   name: hosts
   colocate: false
   per_host: {{trainer: 2}}
-  hosts: {{default: {{nic: 200 Mbit/s}}}}
+  hosts: {{default: {{nic: 50 Mbit/s}}}}
   network: {{latency: 30 us, efficiency: 0.9564, connection_cap: null}}
 """
 

@@ -46,8 +46,7 @@ def test_the_bound_is_nearly_that_of_the_prediction(sets: list[str]) -> None:
     asked = job(*sets)
     found = beforehand(asked.plan, asked.profile)
     outcome = simulate(asked.plan, asked.profile)
-    # a look sees caches while they fill
-    near = 0.15 if "strategy=scalefreectr" in sets else 0.05
+    near = 0.1 if "strategy=scalefreectr" in sets else 0.05  # whole rows, where few are missed
     assert found.bound == pytest.approx(outcome.bound_eps, rel=near)
     bounds = outcome.facts.class_bounds
     assert bounds[next(iter(found.bounds))] < 1.2 * min(bounds.values())

@@ -6,7 +6,7 @@ executor's slot logic on the very ids of the stream.
 
 from __future__ import annotations
 
-from recsim_train.data.replay import Replay, Turnover
+from recsim_train.data.replay import CacheSteps, Turnover
 from recsim_train.placement.plan import EmbeddingShard
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import (
@@ -31,7 +31,7 @@ from recsim_train.workload import shape
 class CacheRuntime:
     """The operations on the caches of all trainers."""
 
-    def __init__(self, world: World, shards: int, replay: Replay) -> None:
+    def __init__(self, world: World, shards: int, replay: CacheSteps) -> None:
         self.world, self.shards, self.replay = world, shards, replay
         self._last = [-1] * len(replay.slots)
         """The step in each trainer's cache."""

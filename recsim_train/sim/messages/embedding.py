@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from recsim_train.data.counts import ShardCount
-from recsim_train.data.draws import Zipf
+from recsim_train.data.draws import expected_distinct
 from recsim_train.placement.plan import EmbeddingPlan, EmbeddingShard, Instance, Plan
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.folding import Folding
@@ -176,9 +176,8 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
                 rows = self.world.model.tables[part.table].rows
                 ids = batch * shape.mean_ids(self.world.model, part.table)
                 share = part.rows / rows
-                popularity = Zipf(rows, exponent)
-                apart += share * clients * popularity.expected_distinct(ids)
-                joint += share * popularity.expected_distinct(clients * ids)
+                apart += share * clients * expected_distinct(rows, exponent, ids)
+                joint += share * expected_distinct(rows, exponent, clients * ids)
             known = self._joint[shard.index] = joint / apart
         return known
 

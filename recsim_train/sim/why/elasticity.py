@@ -30,7 +30,7 @@ from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.config.topology import MixedHosts
 from recsim_train.config.units import Section
 from recsim_train.data.counts import IdCounts, counts_for
-from recsim_train.data.replay import Replay
+from recsim_train.data.replay import CacheSteps
 from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.results.statistics import Z975
@@ -111,7 +111,7 @@ class _Short:
     plan: Plan
     counts: IdCounts
     steps: int
-    replay: Replay | None
+    replay: CacheSteps | None
     folding: Folding
     runs: int = 0
     events: int = 0
@@ -140,7 +140,7 @@ def elasticities(
     cluster: Cluster,
     counts: IdCounts,
     steps: int,
-    replay: Replay | None = None,
+    replay: CacheSteps | None = None,
     folding: Folding | None = None,
     *,
     progress: Meter | None = None,

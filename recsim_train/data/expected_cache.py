@@ -1,0 +1,148 @@
+"""What a step is expected to do in every trainer's cache, by the law of the generator's ids alone.
+
+For a look at a design, where drawing the ids of all trainers takes longer than everything else:
+steps are all alike, as the mean of the counted ones, and caches as full as they are then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import floor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_train.data.counts import feeding_data
+from recsim_train.data.drawn import AskedTable, TablePart, expected_in_table
+from recsim_train.data.mixcache import first_rows, ownership, slots_of, table_rows
+from recsim_train.data.replay import CacheSteps, ReplayedStep, Turnover, ids_of_step, too_small
+from recsim_train.data.stream import generated_rows
+from recsim_train.placement.plan import Plan
+
+_CHECKED_STEPS = 2
+_MARGIN = 1.02
+"""Rows by which two steps must be beyond a cache to be sure that they are: a few draws decide."""
+_HALVINGS = 10
+_GOLDEN = 0.6180339887498949
+
+Rows = NDArray[np.float64]
+"""[trainers, shards]: distinct rows, by owner and by the embedding shard that holds them."""
+
+
+class ExpectedCache(CacheSteps):
+    """Steps by expectation. A cache that is full gives up what was used longest ago here; the
+    executor's misses more, up to a fifth where it was compared."""
+
+    def __init__(self, plan: Plan, simulated: int) -> None:
+        """``simulated``: so many trainers stand for all, or are all."""
+        super().__init__([slots_of(plan, trainer) for trainer in range(simulated)])
+        self._law = _Law(plan)
+        cache, rules = plan.topology.cache, plan.experiment.training
+        assert cache is not None
+        self._keep = cache.keep
+        one = self._law.seen(1.0)
+        turnover = one, np.zeros_like(one), one
+        if self._keep:
+            turnover = self._mean(rules.warmup_steps, rules.steps)
+        self._turnover = tuple(rows[:simulated] for rows in turnover)
+        self._begin = np.modf(_GOLDEN * np.arange(simulated * one.shape[1]))[0].reshape(
+            simulated, -1
+        )
+        """Which part of a row has gathered before the first step: each a different one."""
+        self._owned = np.rint(one[:simulated].sum(axis=1)).astype(int).tolist()
+        self._ids, self._unique = round(ids_of_step(plan)), round(one.sum())
+        self._own_unique = float(self._law.seen(1.0 / plan.streams).sum())
+        self._steps: dict[int, ReplayedStep] = {}
+
+    def step(self, index: int) -> ReplayedStep:
+        """Alike but for parts of rows: one of which a step has a tenth is in each tenth step."""
+        if (known := self._steps.get(index)) is not None:
+            return known
+        gathered = (
+            np.floor(rows * (index + 1) + self._begin) - np.floor(rows * index + self._begin)
+            for rows in self._turnover
+        )
+        missing, evicted, kept = (rows.astype(int).tolist() for rows in gathered)
+        turnovers = tuple(
+            Turnover(owned, *map(tuple, rows))
+            for owned, *rows in zip(self._owned, missing, evicted, kept, strict=True)
+        )
+        found = ReplayedStep(self._ids, self._unique, self._own_unique, turnovers)
+        return self._steps.setdefault(index, found)
+
+    def check(self) -> None:
+        """What a few rows decide is left to who draws them."""
+        if self._keep:
+            needed = self._law.seen(_CHECKED_STEPS).sum(axis=1)
+            for trainer, slots in enumerate(self.slots):
+                if needed[trainer] > _MARGIN * slots:
+                    raise too_small(slots, round(needed[trainer]), trainer)
+
+    def warnings(self, steps: int) -> list[str]:
+        """Nobody reads those of a look."""
+        return []
+
+    def _mean(self, warmup: int, counted: int) -> tuple[Rows, Rows, Rows]:
+        """(missing, evicted, kept) of a step, in the mean of the counted ones."""
+        seen, slots = self._law.seen, sum(self.slots)
+        end = warmup + counted
+        begun, ended = seen(warmup), seen(end)
+        own = len(self.slots)
+        if ended[:own].sum() <= slots:
+            return (ended - begun) / counted, np.zeros_like(ended), seen(warmup + counted / 2)
+        full, above = 0.0, float(end)
+        for _ in range(_HALVINGS):
+            middle = (full + above) / 2
+            if seen(middle)[:own].sum() <= slots:
+                full = middle
+            else:
+                above = middle
+        kept = seen(full)
+        evicted = (seen(full + 1) - kept) * min(1.0, (end - full) / counted)
+        return np.maximum(kept - begun, 0.0) / counted + evicted, evicted, kept
+
+
+class _Law:
+    """Distinct rows among the ids of so many steps of all trainers."""
+
+    def __init__(self, plan: Plan) -> None:
+        spec = plan.experiment
+        self._tables, self._synthetic = spec.model.tables, spec.data.synthetic
+        data, self._examples = feeding_data(spec.data), plan.examples * plan.streams
+        self._rows = generated_rows(data)[1] if data.path is None else sys.maxsize
+        assert plan.embedding is not None
+        trainers, shards = spec.roles.trainers, plan.embedding.shards
+        owners = [ownership(plan, trainer) for trainer in range(trainers)]
+        bases = first_rows(table_rows(spec.model))
+        self._shape = trainers, len(shards)
+        self._parts: list[tuple[TablePart, ...]] = []
+        self._whose: list[tuple[Sequence[int], Sequence[int]]] = []
+        """Of each table's parts: whose rows they are, and which shard holds them."""
+        for table, base in enumerate(bases[:-1].tolist()):
+            owned = [int(owner.starts[table]) - base for owner in owners]
+            held = sorted(
+                (piece.start, place)
+                for place, shard in enumerate(shards)
+                for piece in shard.slices
+                if piece.table == table
+            )
+            starts = sorted({*owned, *(start for start, _ in held)})
+            starts = [start for start in starts if start < self._tables[table].rows]
+            stops = [*starts[1:], self._tables[table].rows]
+            self._parts.append(tuple(map(TablePart, starts, stops)))
+            holder = np.searchsorted([start for start, _ in held], starts, side="right") - 1
+            owner = np.searchsorted(owned, starts, side="right") - 1
+            self._whose.append((owner.tolist(), [held[place][1] for place in holder]))
+
+    def seen(self, steps: float) -> Rows:
+        """Of the stream's first ``steps`` steps; a share of one, too."""
+        found = np.zeros(self._shape)
+        examples = min(floor(steps * self._examples), self._rows)
+        for number, (table, parts) in enumerate(zip(self._tables, self._parts, strict=True)):
+            seed, zipf = self._synthetic.seed, self._synthetic.zipf
+            asked = AskedTable(
+                number, table.rows, table.ids, table.variable, parts, seed, zipf, examples, 0, 0
+            )
+            np.add.at(found, self._whose[number], expected_in_table(asked)[:, 1])
+        return found
