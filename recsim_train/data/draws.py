@@ -101,6 +101,11 @@ class Zipf:
         power = 1.0 - self.exponent
         return math.log(x) if power == 0 else math.expm1(power * math.log(x)) / power
 
+    def _integrals(self, x: Floats) -> Floats:
+        """The same of many, which may round otherwise: not for what is drawn."""
+        power = 1.0 - self.exponent
+        return np.log(x) if power == 0 else np.expm1(power * np.log(x)) / power
+
     def ranks(self, uniforms: Floats) -> NDArray[np.int64]:
         """Ranks, from 0, for uniforms in [0, 1): the inverse of the distribution function."""
         if self.exponent == 0:
@@ -153,7 +158,7 @@ class Zipf:
         if self.size == self._head:
             return seen, 0.0
         edges = np.geomspace(self._head + 0.5, self.size + 0.5, _BINS + 1)
-        integral = np.array([self._integral(float(edge)) for edge in edges])
+        integral = self._integrals(edges)
         width = np.diff(edges)
         mass = np.diff(integral) / self._total / width
         return seen, float((width * -np.expm1(draws * np.log1p(-mass))).sum())
