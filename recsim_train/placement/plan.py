@@ -252,6 +252,28 @@ class Plan:
         """Into how many parts the stream of batches of ``examples`` rows is dealt."""
         return 1 if self.shares_batches else len(self.feeding)
 
+    @cached_property
+    def apart(self) -> int:
+        """How many sets of trainers there are whose training loops never meet in a collective."""
+        training = {loop.name for loop in self.topology.loops if loop.training}
+        trainers = self.experiment.roles.trainers
+        before = list(range(trainers))
+        """Of each trainer another one of its set, an earlier one or itself."""
+
+        def first(trainer: int) -> int:
+            while (other := before[trainer]) != trainer:
+                before[trainer] = before[other]
+                trainer = other
+            return trainer
+
+        for group in self.topology.groups:
+            size = group.size or trainers
+            for trainer in range(trainers) if group.loop in training else ():
+                other = trainer % size if group.across else trainer - trainer % size
+                low, high = sorted((first(trainer), first(other)))
+                before[high] = low
+        return sum(first(trainer) == trainer for trainer in range(trainers))
+
     def place(self, trainer: int) -> Place:
         """What a strategy's instance in a trainer may know of its surroundings."""
         net = Net() if self.net is None else self.net.net

@@ -152,6 +152,31 @@ def test_nobody_else_is_warned(plans: Plans, clusters: Clusters) -> None:
         assert not said(simulate(plan, cluster))
 
 
+@pytest.mark.parametrize(
+    ("hosts", "options", "warned"),
+    [
+        (1, {}, True),
+        (2, {}, True),
+        (8, {}, False),  # one group
+        (1, {"sync": "foreground"}, False),  # all meet every few steps
+    ],
+)
+def test_groups_of_hosts_go_at_their_own_pace(
+    hosts: int, options: dict[str, Any], warned: bool, plans: Plans, clusters: Clusters
+) -> None:
+    choice = {"hosts": hosts, "outer": "easgd" if hosts < 8 else "none", **options}
+    plan = plans(
+        "hierarchical",
+        choice,
+        roles={"trainers": 8, "embedding_servers": 1, "dense_servers": 1},
+        model={"tables": tuple(Table(rows=1000, ids=40) for _ in range(6))},
+        training={"steps": 40, "batch_size": 64},
+        simulation={"what_if_steps": 0},
+    )
+    assert plan.apart == (8 // hosts if warned else 1)
+    assert bool(said(simulate(plan, clusters(nic="200 Mbit/s")))) == warned
+
+
 def test_threads_of_one_trainer_run_freely_too(plans: Plans, clusters: Clusters) -> None:
     plan = plans(
         roles={"trainers": 1, "embedding_servers": 1},

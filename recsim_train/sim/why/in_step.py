@@ -52,14 +52,17 @@ def out_of_step(
     fewer: SimulatedRun | None = None,
     progress: Meter | None = None,
 ) -> OtherPhase | None:
-    """Where loops of a strategy without lock-step share a server that is the busiest resource.
+    """Where loops that do not wait for each other share a server that is the busiest resource: of
+    a strategy without lock-step, or of groups that each go at their own pace.
 
     ``fewer``: the same with fewer simulated trainers, which shows it sooner.
     """
     plan, cluster, busiest = simulated.plan, simulated.cluster, simulated.busiest
-    free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1
+    free = not strategies()[plan.strategy.kind].lock_step or plan.apart > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
-    if not free or not here or busiest is None or busiest.partition("[")[0] not in SERVERS:
+    if not free or len(plan.training) < 2 or not here:
+        return None
+    if busiest is None or busiest.partition("[")[0] not in SERVERS:
         return None
     if cluster.colocate:
         jitter = cluster.jitter if plan.experiment.simulation.stragglers else 0.0
