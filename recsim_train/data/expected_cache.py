@@ -37,11 +37,11 @@ class ExpectedCache(CacheSteps):
     def __init__(self, plan: Plan, simulated: int) -> None:
         """``simulated``: so many trainers stand for all, or are all."""
         super().__init__([slots_of(plan, trainer) for trainer in range(simulated)])
-        self._law = _Law(plan)
+        self._distinct = _DistinctRows(plan)
         cache, rules = plan.topology.cache, plan.experiment.training
         assert cache is not None
         self._keep = cache.keep
-        one = self._law.seen(1.0)
+        one = self._distinct.seen(1.0)
         turnover = one, np.zeros_like(one), one
         if self._keep:
             turnover = self._mean(rules.warmup_steps, rules.steps)
@@ -52,7 +52,7 @@ class ExpectedCache(CacheSteps):
         """Which part of a row has gathered before the first step: each a different one."""
         self._owned = np.rint(one[:simulated].sum(axis=1)).astype(int).tolist()
         self._ids, self._unique = round(ids_of_step(plan)), round(one.sum())
-        self._own_unique = float(self._law.seen(1.0 / plan.streams).sum())
+        self._own_unique = float(self._distinct.seen(1.0 / plan.streams).sum())
         self._steps: dict[int, ReplayedStep] = {}
 
     def step(self, index: int) -> ReplayedStep:
@@ -74,7 +74,7 @@ class ExpectedCache(CacheSteps):
     def check(self) -> None:
         """What a few rows decide is left to who draws them."""
         if self._keep:
-            needed = self._law.seen(_CHECKED_STEPS).sum(axis=1)
+            needed = self._distinct.seen(_CHECKED_STEPS).sum(axis=1)
             for trainer, slots in enumerate(self.slots):
                 if needed[trainer] > _MARGIN * slots:
                     raise too_small(slots, round(needed[trainer]), trainer)
@@ -85,7 +85,7 @@ class ExpectedCache(CacheSteps):
 
     def _mean(self, warmup: int, counted: int) -> tuple[Rows, Rows, Rows]:
         """(missing, evicted, kept) of a step, in the mean of the counted ones."""
-        seen, slots = self._law.seen, sum(self.slots)
+        seen, slots = self._distinct.seen, sum(self.slots)
         end = warmup + counted
         begun, ended = seen(warmup), seen(end)
         own = len(self.slots)
@@ -103,7 +103,7 @@ class ExpectedCache(CacheSteps):
         return np.maximum(kept - begun, 0.0) / counted + evicted, evicted, kept
 
 
-class _Law:
+class _DistinctRows:
     """Distinct rows among the ids of so many steps of all trainers."""
 
     def __init__(self, plan: Plan) -> None:
