@@ -22,6 +22,7 @@ from recsim_train.strategy.base import (
     Topology,
 )
 from recsim_train.strategy.net import Net
+from recsim_train.workload.shape import mean_ids
 
 Role = RoleName
 ServerRole = Literal["embedding_server", "dense_server"]
@@ -251,6 +252,16 @@ class Plan:
     def streams(self) -> int:
         """Into how many parts the stream of batches of ``examples`` rows is dealt."""
         return 1 if self.shares_batches else len(self.feeding)
+
+    @cached_property
+    def looked_up(self) -> tuple[tuple[float, float], ...]:
+        """(ids, vectors in an answer) of one example, by embedding shard."""
+        if self.embedding is None:
+            return ()
+        pooled, model = self.embedding.service.pooling == "server", self.experiment.model
+        ids = [sum(mean_ids(model, s.table) for s in x.slices) for x in self.embedding.shards]
+        vectors = [float(len(x.slices)) for x in self.embedding.shards] if pooled else ids
+        return tuple(zip(ids, vectors, strict=True))
 
     @cached_property
     def apart(self) -> int:

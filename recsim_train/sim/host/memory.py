@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.mixcache import cache_bytes
 from recsim_train.placement.hosts import MACHINE, host_names
-from recsim_train.placement.plan import EmbeddingShard, Instance, Plan
+from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import number_bytes
 from recsim_train.trace.facts import ProcessMemory
 from recsim_train.workload import shape
@@ -110,7 +110,7 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
         for shard in plan.embedding.by_host.get(instance, ()):
             state = value if training.sparse_optimizer == "rowwise_adagrad" else 0
             add("tables", sum(part.rows for part in shard.slices) * (row + state))
-            ids, vectors = _vectors(plan, shard)
+            ids, vectors = plan.looked_up[shard.index]
             each = plan.examples * (ids * (shape.ID_BYTES + row) + 2 * vectors * row)
             add("buffers", clients * each)
             # of a lookup that is ahead of its update both ends remember the places of its ids
@@ -173,13 +173,6 @@ def _place_bytes(plan: Plan) -> int:
     return shape.ID_BYTES * (2 if pooled and shape.many(plan.experiment.model) else 1)
 
 
-def _vectors(plan: Plan, shard: EmbeddingShard) -> tuple[float, float]:
-    """(ids, vectors in an answer) of one example at a shard."""
-    assert plan.embedding is not None
-    ids = sum(shape.mean_ids(plan.experiment.model, part.table) for part in shard.slices)
-    return ids, len(shard.slices) if plan.embedding.service.pooling == "server" else ids
-
-
 def _looked_up_bytes(plan: Plan, instance: Instance) -> float:
     """What a trainer holds of one batch that is prepared: its ids by shard and the vectors that
     answer them, as wide as they travel; where rows are asked for, its distinct ids and each id's
@@ -192,7 +185,7 @@ def _looked_up_bytes(plan: Plan, instance: Instance) -> float:
         return plan.examples * shape.ID_BYTES * ids
     own = 0 if plan.embedding.service.pooling == "server" else 2 * shape.ID_BYTES * ids
     for shard in plan.embedding.shards:
-        asked, vectors = _vectors(plan, shard)
+        asked, vectors = plan.looked_up[shard.index]
         row = shape.row_bytes(model)
         if shard.host != instance:
             row = _narrow_row_bytes(plan) or row
@@ -205,7 +198,7 @@ def _sent_bytes(plan: Plan, instance: Instance) -> float:
     size = 0.0
     if plan.embedding is not None and plan.embedding.service.access == "all":
         away = [shard for shard in plan.embedding.shards if shard.host != instance]
-        vectors = sum(_vectors(plan, shard)[1] for shard in away)
+        vectors = sum(plan.looked_up[shard.index][1] for shard in away)
         size += plan.examples * vectors * _narrow_row_bytes(plan)
     if plan.dense is not None:
         elements = sum(part.elements for part in plan.dense.shards if part.host != instance)
