@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from math import floor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,7 +137,7 @@ class _DistinctRows:
     def seen(self, steps: float) -> Rows:
         """Of the stream's first ``steps`` steps; a share of one, too."""
         found = np.zeros(self._shape)
-        examples = min(floor(steps * self._examples), self._rows)
+        examples = min(round(steps * self._examples), self._rows)
         for number, (table, parts) in enumerate(zip(self._tables, self._parts, strict=True)):
             seed, zipf = self._synthetic.seed, self._synthetic.zipf
             asked = AskedTable(
