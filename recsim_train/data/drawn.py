@@ -167,7 +167,7 @@ class _Law(NamedTuple):
     guide: NDArray[np.int16]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _law(seed: int, number: int, rows: int, ids: int, zipf: float) -> _Law:
     column = IdColumn(seed, number, rows, zipf)
     edges = column.zipf.edges if column.others else np.ones(1)

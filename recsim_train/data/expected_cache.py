@@ -6,13 +6,11 @@ steps are all alike, as the mean of the counted ones, and caches as full as they
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.data.counts import feeding_data
 from recsim_train.data.drawn import AskedTable, TablePart, expected_in_table
 from recsim_train.data.mixcache import first_rows, ownership, slots_of, table_rows
 from recsim_train.data.replay import CacheSteps, ReplayedStep, Turnover, ids_of_step, too_small
@@ -31,25 +29,37 @@ Rows = NDArray[np.float64]
 
 class ExpectedCache(CacheSteps):
     """Steps by expectation. A cache that is full gives up what was used longest ago here; the
-    executor's misses more, up to a fifth where it was compared."""
+    executor's misses more of ids that come by chance, up to a fifth where it was compared."""
 
     def __init__(self, plan: Plan, simulated: int) -> None:
-        """``simulated``: so many trainers stand for all, or are all."""
-        super().__init__([slots_of(plan, trainer) for trainer in range(simulated)])
-        self._distinct = _DistinctRows(plan)
-        cache, rules = plan.topology.cache, plan.experiment.training
+        """``simulated``: so many trainers stand for all, or are all: each for those that own the
+        rows beside its own, whose mean it has.
+
+        Raises UserError where the generator has no rows to train on.
+        """
+        trainers, cache = plan.experiment.roles.trainers, plan.topology.cache
         assert cache is not None
-        self._keep = cache.keep
+        first = [number * trainers // simulated for number in range(simulated)]
+        super().__init__([slots_of(plan, trainer) for trainer in first])
+        self._of_all = [slots_of(plan, trainer) for trainer in range(trainers)]
+        rules = plan.experiment.training
+        self._keep, self._total = cache.keep, rules.warmup_steps + rules.steps
+        self._distinct = _DistinctRows(plan)
         one = self._distinct.seen(1.0)
         turnover = one, np.zeros_like(one), one
         if self._keep:
             turnover = self._mean(rules.warmup_steps, rules.steps)
-        self._turnover = tuple(rows[:simulated] for rows in turnover)
-        self._begin = np.modf(_GOLDEN * np.arange(simulated * one.shape[1]))[0].reshape(
-            simulated, -1
-        )
+        stops = [*first[1:], trainers]
+
+        def stands(rows: Rows) -> Rows:
+            spans = zip(first, stops, strict=True)
+            return np.stack([rows[start:stop].mean(axis=0) for start, stop in spans])
+
+        self._turnover = tuple(map(stands, turnover))
+        each = _GOLDEN * np.arange(simulated * one.shape[1])
+        self._begin = np.modf(each)[0].reshape(simulated, -1)
         """Which part of a row has gathered before the first step: each a different one."""
-        self._owned = np.rint(one[:simulated].sum(axis=1)).astype(int).tolist()
+        self._owned = np.rint(stands(one).sum(axis=1)).astype(int).tolist()
         self._ids, self._unique = round(ids_of_step(plan)), round(one.sum())
         self._own_unique = float(self._distinct.seen(1.0 / plan.streams).sum())
         self._steps: dict[int, ReplayedStep] = {}
@@ -73,8 +83,8 @@ class ExpectedCache(CacheSteps):
     def check(self) -> None:
         """What a few rows decide is left to who draws them."""
         if self._keep:
-            needed = self._distinct.seen(_CHECKED_STEPS).sum(axis=1)
-            for trainer, slots in enumerate(self.slots):
+            needed = self._distinct.seen(min(_CHECKED_STEPS, self._total)).sum(axis=1)
+            for trainer, slots in enumerate(self._of_all):
                 if needed[trainer] > _MARGIN * slots:
                     raise too_small(slots, round(needed[trainer]), trainer)
 
@@ -84,21 +94,24 @@ class ExpectedCache(CacheSteps):
 
     def _mean(self, warmup: int, counted: int) -> tuple[Rows, Rows, Rows]:
         """(missing, evicted, kept) of a step, in the mean of the counted ones."""
-        seen, slots = self._distinct.seen, sum(self.slots)
-        end = warmup + counted
+        seen, slots, end = self._distinct.seen, sum(self._of_all), warmup + counted
         begun, ended = seen(warmup), seen(end)
-        own = len(self.slots)
-        if ended[:own].sum() <= slots:
+        if ended.sum() <= slots:
             return (ended - begun) / counted, np.zeros_like(ended), seen(warmup + counted / 2)
         full, above = 0.0, float(end)
         for _ in range(_HALVINGS):
             middle = (full + above) / 2
-            if seen(middle)[:own].sum() <= slots:
+            if seen(middle).sum() <= slots:
                 full = middle
             else:
                 above = middle
         kept = seen(full)
-        evicted = (seen(full + 1) - kept) * min(1.0, (end - full) / counted)
+        evicted = seen(full + 1) - kept
+        if end > (epoch := self._distinct.epoch):
+            # rows come again in the same order: of all that do not fit each is missed once
+            evicted = ended * min(1.0 - slots / ended.sum(), evicted.sum() / ended.sum() * epoch)
+            evicted /= epoch
+        evicted *= min(1.0, (end - full) / counted)
         return np.maximum(kept - begun, 0.0) / counted + evicted, evicted, kept
 
 
@@ -108,8 +121,10 @@ class _DistinctRows:
     def __init__(self, plan: Plan) -> None:
         spec = plan.experiment
         self._tables, self._synthetic = spec.model.tables, spec.data.synthetic
-        data, self._examples = feeding_data(spec.data), plan.examples * plan.streams
-        self._rows = generated_rows(data)[1] if data.path is None else sys.maxsize
+        self._examples = plan.examples * plan.streams
+        _, self._rows = generated_rows(spec.data)
+        self.epoch = self._rows / self._examples
+        """Steps after which the rows come again."""
         assert plan.embedding is not None
         trainers, shards = spec.roles.trainers, plan.embedding.shards
         owners = [ownership(plan, trainer) for trainer in range(trainers)]
@@ -120,6 +135,7 @@ class _DistinctRows:
         """Of each table's parts: whose rows they are, and which shard holds them."""
         for table, base in enumerate(bases[:-1].tolist()):
             owned = [int(owner.starts[table]) - base for owner in owners]
+            assert all(s.step == 1 for shard in shards for s in shard.slices)
             held = sorted(
                 (piece.start, place)
                 for place, shard in enumerate(shards)

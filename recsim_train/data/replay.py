@@ -106,7 +106,8 @@ class Replay(CacheSteps):
 
     def __init__(self, plan: Plan, *, roomy: bool = False, simulated: int | None = None) -> None:
         """``roomy``: caches in which two steps always fit, to see what they need.
-        ``simulated``: the caches of the first so many trainers only; None: of all.
+        ``simulated``: the caches of so many trainers only, who are spread over all, as the rows are
+        that each owns: they lie in few shards; None: of all.
 
         Raises as `recsim_train.data.stream.open_stream`.
         """
@@ -115,7 +116,8 @@ class Replay(CacheSteps):
         self._bases = first_rows(table_rows(model))
         self._model = model
         self._trainers = plan.experiment.roles.trainers
-        trainers = range(self._trainers if simulated is None else simulated)
+        count = self._trainers if simulated is None else simulated
+        trainers = [number * self._trainers // count for number in range(count)]
         assert plan.topology.cache is not None
         self._servers = len(plan.of_role("embedding_server"))
         self._kind = plan.strategy.kind
@@ -163,8 +165,8 @@ class Replay(CacheSteps):
             self.step(min(_CHECKED_STEPS, self._limit) - 1)
         except CacheTooSmall as error:
             self.close()
-            if len(self.slots) == self._trainers:
-                _say_what_is_needed(self._plan)
+            if len(self.slots) == self._trainers:  # in words that say how much all of them need
+                check_cache(self._plan)
             raise UserError(str(error)) from None
 
     def close(self) -> None:
@@ -294,17 +296,11 @@ class _ShardFinder:
 
 def check_cache(plan: Plan) -> None:
     """Raise UserError where the first two steps already do not fit into a trainer's cache."""
-    if plan.topology.cache is not None and plan.topology.cache.keep:
-        replay = Replay(plan)
-        replay.check()
-        replay.close()
-
-
-def _say_what_is_needed(plan: Plan) -> None:
-    """Raise UserError for the first trainer whose cache cannot hold two steps."""
-    replay, rules = Replay(plan, roomy=True), plan.experiment.training
-    steps = min(_CHECKED_STEPS, rules.warmup_steps + rules.steps)
-    turnovers = replay.step(steps - 1).trainers
+    rules, cache = plan.experiment.training, plan.topology.cache
+    if cache is None or not cache.keep:
+        return
+    replay = Replay(plan, roomy=True)
+    turnovers = replay.step(min(_CHECKED_STEPS, rules.warmup_steps + rules.steps) - 1).trainers
     replay.close()
     for trainer, (slots, turnover) in enumerate(zip(replay.slots, turnovers, strict=True)):
         if (needed := sum(turnover.kept)) > slots:

@@ -265,7 +265,8 @@ class Plan:
 
     @cached_property
     def apart(self) -> int:
-        """How many sets of trainers there are whose training loops never meet in a collective."""
+        """How many sets of trainers there are whose training loops never wait for each other, in a
+        collective or for one step of their embedding gradients."""
         training = {loop.name for loop in self.topology.loops if loop.training}
         trainers = self.experiment.roles.trainers
         before = list(range(trainers))
@@ -277,12 +278,15 @@ class Plan:
                 trainer = other
             return trainer
 
+        met = [(trainer, members[0]) for members in self.together for trainer in members]
         for group in self.topology.groups:
             size = group.size or trainers
             for trainer in range(trainers) if group.loop in training else ():
                 other = trainer % size if group.across else trainer - trainer % size
-                low, high = sorted((first(trainer), first(other)))
-                before[high] = low
+                met.append((trainer, other))
+        for trainer, other in met:
+            low, high = sorted((first(trainer), first(other)))
+            before[high] = low
         return sum(first(trainer) == trainer for trainer in range(trainers))
 
     def place(self, trainer: int) -> Place:

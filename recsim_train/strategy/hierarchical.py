@@ -76,12 +76,16 @@ class Hierarchical(Tagging, Prefetching):
         # a group acts as one trainer: its hosts' gradients make one step, whatever other groups do
         embedding = self.compression.embedding(apply="together", group=self.hosts)
         shadow = (Loop("shadow", consumes_batches=False),) if self.beside else ()
+        owners: tuple[Group, ...] = ()
+        if self.outer.meets and not self.central:  # on servers nobody waits for others
+            loop = "shadow" if shadow else "worker"
+            owners = (Group(OWNERS, loop, size=self.hosts, across=True),)
         return Topology(
             loops=(Loop("worker"), *shadow),
             services=(embedding, DenseService()) if self.central else (embedding,),
             groups=(
                 Group(HOSTS, loop="worker", size=self.hosts),
-                Group(OWNERS, "shadow" if shadow else "worker", size=self.hosts, across=True),
+                *owners,
                 Group(GROUP, loop="worker", size=self.hosts),
             ),
             barriers=(LocalBarrier(SYNCHRONISED, ("worker", "shadow")),) if shadow else (),

@@ -46,12 +46,52 @@ def test_it_is_what_the_replay_finds(trainers: int, options: dict[str, Any]) -> 
     drawn.close()
 
 
-def test_of_trainers_that_stand_for_all_there_are_the_first_ones() -> None:
-    plan = plan_of(trainers=4, batch=16, cache_share=1.0)
-    whole, part = ExpectedCache(plan, 4), ExpectedCache(plan, 2)
-    assert part.slots == whole.slots[:2]
-    assert part.step(3).unique == whole.step(3).unique
-    assert part.step(3).trainers[0] == whole.step(3).trainers[0]
+@pytest.mark.parametrize("trainers", [2, 4])
+def test_rows_that_come_again_are_missed_less(trainers: int) -> None:
+    """Of a cache that holds nearly all of an epoch's rows, where the last used ones are all gone by
+    the time that they are needed."""
+    epoch = 10
+    plan = plan_of(trainers, batch=64 // trainers, rows=64 * epoch, cache_rows=560 // trainers)
+    drawn, expected = Replay(plan), ExpectedCache(plan, trainers)
+    found, known = (each.figures(FIRST, BATCHES) for each in (drawn, expected))
+    assert found.evicted
+    assert 0.4 * found.missed < known.missed < found.missed
+    drawn.close()
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_a_cache_that_fills_while_steps_count(warmup: int) -> None:
+    plan = plan_of(2, batch=32, warmup=warmup, cache_rows=300)
+    drawn, expected = Replay(plan), ExpectedCache(plan, 2)
+    found, known = (each.figures(warmup, BATCHES) for each in (drawn, expected))
+    assert found.evicted < 0.9 * found.missed
+    assert 0.8 * found.missed < known.missed < 1.05 * found.missed
+    assert 0.75 * found.evicted < known.evicted < 1.1 * found.evicted
+    drawn.close()
+
+
+def test_what_is_not_kept_is_missed_each_step() -> None:
+    plan = plan_of(2, batch=32, cache=False)
+    expected = ExpectedCache(plan, 2)
+    step = expected.step(7)
+    assert [sum(t.missing) for t in step.trainers] == pytest.approx(
+        [t.owned for t in step.trainers], abs=2
+    )
+    assert expected.figures(FIRST, BATCHES).evicted == 0
+    expected.check()
+
+
+@pytest.mark.parametrize("simulated", [1, 2, 3])
+def test_who_stands_for_others_misses_what_they_do(simulated: int) -> None:
+    """Rows that one trainer owns lie in few shards."""
+    plan = plan_of(6, batch=32, cache_share=1.0)
+    assert plan.embedding is not None
+    assert plan.embedding.split_tables
+    shares = []
+    for count in (6, simulated):
+        missing = by_place(ExpectedCache(plan, count), "missing").mean(axis=0)
+        shares.append(missing / missing.sum())
+    assert shares[1] == pytest.approx(shares[0], rel=0.15)
 
 
 def test_a_row_that_is_missed_now_and_then_is_asked_for_so_often() -> None:
@@ -67,6 +107,8 @@ def test_a_row_that_is_missed_now_and_then_is_asked_for_so_often() -> None:
 def test_a_cache_that_two_steps_overflow_is_refused() -> None:
     need = max(sum(t.kept) for t in Replay(plan_of(2, cache_share=1.0)).step(1).trainers)
     ExpectedCache(plan_of(2, cache_rows=need), 2).check()
+    only = plan_of(2, cache_rows=round(0.7 * need), steps=1, warmup=0)
+    ExpectedCache(only, 2).check()
     small = plan_of(2, cache_rows=round(0.9 * need))
     said = rf"cache of {slots_of(small, 0):,} rows .* need \d+ rows of trainer\[0\]'s own"
     with pytest.raises(UserError, match=said):

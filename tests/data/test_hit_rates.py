@@ -40,15 +40,23 @@ DATA = Data(synthetic=Synthetic(rows=5000), eval_rows=10)
 BATCHES = 40
 
 
-def plan_of(trainers: int = 1, batch: int = 64, **options: object) -> Plan:
+def plan_of(
+    trainers: int = 1,
+    batch: int = 64,
+    *,
+    rows: int = 4990,
+    warmup: int = BATCHES // 2,
+    steps: int | None = None,
+    **options: object,
+) -> Plan:
     choice = StrategyChoice(kind="scalefreectr", options=options)
-    half = BATCHES // 2
+    data = Data(synthetic=Synthetic(rows=rows + DATA.eval_rows), eval_rows=DATA.eval_rows)
     spec = Experiment(
         name="rates",
         model=MODEL,
-        data=DATA,
+        data=data,
         roles=Roles(trainers=trainers, embedding_servers=2),
-        training=Training(batch_size=batch, steps=half, warmup_steps=BATCHES - half),
+        training=Training(batch_size=batch, steps=steps or BATCHES - warmup, warmup_steps=warmup),
         strategies=(choice,),
     )
     return build_plan(spec, choice)

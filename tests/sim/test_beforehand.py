@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train import calls
+from recsim_train.config.errors import UserError
 from recsim_train.session.job import Job
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid.unshared import Unshared
@@ -94,6 +95,35 @@ def test_bounds_are_of_trainers_that_stand_evenly_for_all(strategy: str) -> None
         assert found[name] == pytest.approx(bound, rel=0.03), name
 
 
+CACHES = [
+    "cluster.colocate=false", "cluster.hosts.default.nic=50 Mbit/s", "roles.embedding_servers=4",
+    "strategy={kind: scalefreectr, cache_rows: 3000}", "model.tables=[{rows: 1000000, ids: 4}]",
+    "data.synthetic.rows=10000000",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("trainers", [4, 48])
+def test_servers_bounds_are_of_what_all_caches_miss(trainers: int) -> None:
+    """Each of the first trainers owns rows of the first server's only."""
+    asked = job(*CACHES, f"roles.trainers={trainers}", "training.batch_size=16",
+                "simulation.precision=0 %", "training.steps=24")  # fmt: skip
+    found = beforehand(asked.plan, asked.profile).bounds
+    really = simulate(asked.plan, asked.profile).facts.class_bounds
+    for part in ("NIC receive", "NIC send", "cores"):
+        name = f"embedding server: {part}"
+        assert found[name] == pytest.approx(really[name], rel=0.1), name
+
+
+def test_what_a_files_ids_need_is_read_from_it(tmp_path: Path) -> None:
+    """Of few different ids a small cache holds two steps; by the generator's law it would not."""
+    file = tmp_path / "few.txt"
+    file.write_text("\n".join("\t".join(["0"] + ["1"] * 13 + ["a"] * 26) for _ in range(2000)))
+    small = [*APART, "strategy={kind: scalefreectr, cache_rows: 90}", "training.batch_size=64"]
+    assert known(*small, f"data.path={file}", "data.eval_rows=10").bound is not None
+    with pytest.raises(UserError, match="cannot hold two steps"):
+        known(*small)
+
+
 def test_asking_takes_as_long_as_there_are_runs() -> None:
     sets = ["simulation.precision=0 %", "roles.dense_servers=2"]
     asked = job(*sets, what_if=True)
@@ -160,3 +190,16 @@ def test_resources_that_are_not_listed_count_for_none(fluid: Unshared) -> None:
     fluid.start(fluid.kind([(own, 1.0), (listed, 1.0)]), 1.0)
     fluid.run(inf)
     assert fluid.used() == [1.0]
+
+
+def test_folded_caches_are_those_of_trainers_spread_over_all() -> None:
+    found = []
+    for fold in (0, 12):
+        asked = job(*CACHES, "roles.trainers=48", "training.batch_size=16", "training.steps=24",
+                    "simulation.precision=0 %", f"simulation.fold_above={fold}")  # fmt: skip
+        outcome = simulate(asked.plan, asked.profile)
+        assert (outcome.facts.folding is None) == (fold == 0)
+        found.append(outcome.facts.class_bounds)
+    for part in ("NIC receive", "NIC send", "cores"):
+        name = f"embedding server: {part}"
+        assert found[1][name] == pytest.approx(found[0][name], rel=0.1), name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,7 +159,8 @@ def test_nobody_else_is_warned(plans: Plans, clusters: Clusters) -> None:
         (1, {}, True),
         (2, {}, True),
         (8, {}, False),  # one group
-        (1, {"sync": "foreground"}, False),  # all meet every few steps
+        (1, {"sync": "foreground"}, True),  # each meets a copy on servers
+        (1, {"sync": "foreground", "outer": "ma"}, False),  # all meet every few steps
     ],
 )
 def test_groups_of_hosts_go_at_their_own_pace(
@@ -168,13 +170,25 @@ def test_groups_of_hosts_go_at_their_own_pace(
     plan = plans(
         "hierarchical",
         choice,
-        roles={"trainers": 8, "embedding_servers": 1, "dense_servers": 1},
+        roles={
+            "trainers": 8,
+            "embedding_servers": 1,
+            "dense_servers": int(choice["outer"] == "easgd"),
+        },
         model={"tables": tuple(Table(rows=1000, ids=40) for _ in range(6))},
         training={"steps": 40, "batch_size": 64},
         simulation={"what_if_steps": 0},
     )
     assert plan.apart == (8 // hosts if warned else 1)
     assert bool(said(simulate(plan, clusters(nic="200 Mbit/s")))) == warned
+
+
+def test_trainers_whose_gradients_make_one_step_wait_for_each_other(plans: Plans) -> None:
+    plan = plans("hierarchical", {"hosts": 4, "outer": "easgd"},
+                 roles={"trainers": 8, "embedding_servers": 1, "dense_servers": 1})  # fmt: skip
+    assert plan.apart == 2
+    topology = replace(plan.topology, groups=())
+    assert replace(plan, topology=topology).apart == 2
 
 
 def test_threads_of_one_trainer_run_freely_too(plans: Plans, clusters: Clusters) -> None:

@@ -82,7 +82,7 @@ def test_a_cache_that_can_not_start_is_the_users_error(plans: Plans, clusters: C
 def test_a_later_step_that_does_not_fit_is_said_before_the_prediction_starts(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recsim_train.data.replay._say_what_is_needed", lambda *_: None)
+    monkeypatch.setattr("recsim_train.data.replay.check_cache", lambda *_: None)
     with pytest.raises(UserError, match=r"^the cache of 30 rows per trainer can"):
         simulate(plan_of(plans, cache_rows=30), clusters())
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.data.counts import expected_counts
+from recsim_train.data.counts import expected_counts, feeding_data
 from recsim_train.data.expected_cache import ExpectedCache
 from recsim_train.data.replay import ids_of_step, replayed_steps
 from recsim_train.placement.build import retrained
@@ -26,6 +26,8 @@ from recsim_train.sim.why.usage import by_class
 _TRAINERS = 1
 """So many stand for all, where they may, or one group of hosts: of a few steps those of two paces
 would be cut at different places."""
+_OWNERS = 32
+"""The same of trainers that own rows, each of which lie in few shards."""
 _THREADS = 2
 """So many of a trainer stand for all of its threads, where they may."""
 _WARMUP, _STEPS = 1, 2
@@ -73,7 +75,8 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
     looked_at, times = _few_loops(plan)
     spec = looked_at.experiment
-    folding = folding_of(looked_at, cluster, most=_TRAINERS)
+    most = _TRAINERS if plan.topology.cache is None else _OWNERS
+    folding = folding_of(looked_at, cluster, most=most)
     steps = min(_STEPS, max(1, _ENOUGH // _loops(looked_at, folding)))
     rules = spec.training  # with all their steps, so that readers go on
     warmup = min(_WARMUP, steps - 1, rules.warmup_steps)
@@ -86,11 +89,10 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     }
     few = replace(looked_at, experiment=spec.model_copy(update=update))
     quiet = cluster.model_copy(update={"failures": None})
-    caches = None
-    if plan.topology.cache is not None:
-        caches = ExpectedCache(looked_at, folding.simulated)
-        caches.check()
+    caches = ExpectedCache(looked_at, folding.simulated) if _by_law(plan) else None
     looked = SimulatedRun(few, quiet, folding, expected_counts(few), caches)
+    if looked.replay is not None:
+        looked.replay.check()
     ends: list[float] = []
 
     def ended(done: float, total: float, stage: str = "", so_far: str = "") -> None:
@@ -119,6 +121,11 @@ def _few_loops(plan: Plan) -> tuple[Plan, float]:
     return retrained(plan, threads=_THREADS), plan.worker_threads / _THREADS
 
 
+def _by_law(plan: Plan) -> bool:
+    """Whether what caches do follows from the generator's law: of a file its ids tell."""
+    return plan.topology.cache is not None and feeding_data(plan.experiment.data).path is None
+
+
 def _loops(plan: Plan, folding: Folding) -> int:
     """How many training loops are simulated."""
     return len(plan.training) // folding.trainers * folding.simulated
@@ -134,7 +141,7 @@ def _seconds(plan: Plan, folding: Folding, cost: float) -> tuple[float, float]:
         least = min(every, rules.warmup_steps + least_steps(plan, folding))
         every = least if not folding.exact else every
     drawn, each = 0, 0.0
-    if plan.topology.cache is not None:
+    if _by_law(plan):
         drawn = replayed_steps(plan, folded=folding.simulated < folding.trainers)
         each = _REPLAYED * ids_of_step(plan)
     low, high = (cost * loops * steps + each * min(steps, drawn) for steps in (least, every))
