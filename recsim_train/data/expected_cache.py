@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from recsim_train.data.drawn import AskedTable, TablePart, expected_in_table
 from recsim_train.data.mixcache import first_rows, ownership, slots_of, table_rows
-from recsim_train.data.replay import CacheSteps, ReplayedStep, Turnover, ids_of_step, too_small
+from recsim_train.data.replay import (
+    CacheSteps,
+    ReplayedStep,
+    Turnover,
+    ids_of_step,
+    spread,
+    too_small,
+)
 from recsim_train.data.stream import generated_rows
 from recsim_train.placement.plan import Plan
 
@@ -39,7 +46,7 @@ class ExpectedCache(CacheSteps):
         """
         trainers, cache = plan.experiment.roles.trainers, plan.topology.cache
         assert cache is not None
-        first = [number * trainers // simulated for number in range(simulated)]
+        first = spread(simulated, trainers)
         super().__init__([slots_of(plan, trainer) for trainer in first])
         self._of_all = [slots_of(plan, trainer) for trainer in range(trainers)]
         rules = plan.experiment.training

@@ -101,6 +101,27 @@ class CacheSteps(ABC):
         )
 
 
+class FewerCaches(CacheSteps):
+    """Those of fewer trainers, spread over the others."""
+
+    def __init__(self, steps: CacheSteps, count: int) -> None:
+        self._steps = steps
+        self._places = spread(count, len(steps.slots))
+        super().__init__([steps.slots[place] for place in self._places])
+
+    def step(self, index: int) -> ReplayedStep:
+        """Of all trainers together, and of these."""
+        step = self._steps.step(index)
+        return step._replace(trainers=tuple(step.trainers[place] for place in self._places))
+
+    def check(self) -> None:
+        """Of all."""
+        self._steps.check()
+
+    def warnings(self, steps: int) -> list[str]:
+        return self._steps.warnings(steps)
+
+
 class Replay(CacheSteps):
     """Steps on the ids of the stream, replayed when first asked for."""
 
@@ -116,8 +137,7 @@ class Replay(CacheSteps):
         self._bases = first_rows(table_rows(model))
         self._model = model
         self._trainers = plan.experiment.roles.trainers
-        count = self._trainers if simulated is None else simulated
-        trainers = [number * self._trainers // count for number in range(count)]
+        trainers = spread(self._trainers if simulated is None else simulated, self._trainers)
         assert plan.topology.cache is not None
         self._servers = len(plan.of_role("embedding_server"))
         self._kind = plan.strategy.kind
@@ -240,6 +260,11 @@ class Replay(CacheSteps):
                 "network binds, expect that one to be faster."
             )
         return sentences
+
+
+def spread(count: int, trainers: int) -> list[int]:
+    """So many of all trainers, as far from each other as can be."""
+    return [number * trainers // count for number in range(count)]
 
 
 def ids_of_step(plan: Plan) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts, counts_for
-from recsim_train.data.replay import CacheSteps, Replay
+from recsim_train.data.replay import CacheSteps, FewerCaches, Replay
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.results.summary import data_dependent
@@ -30,8 +30,8 @@ from recsim_train.workload.scope import Scope
 class SimulatedRun:
     """A plan on a cluster, folded or not.
 
-    ``counts``, ``replay``: of the plan's data; none: made here. Raises as `open_stream` does where
-    the data cannot be read.
+    ``counts``, ``replay``: of the plan's data, of as many trainers or more; none: made here. Raises
+    as `open_stream` does where the data cannot be read.
     """
 
     def __init__(
@@ -47,6 +47,8 @@ class SimulatedRun:
         folded = folding.simulated < folding.trainers
         if replay is None and plan.topology.cache is not None:
             replay = Replay(plan, simulated=folding.simulated if folded else None)
+        if replay is not None and len(replay.slots) > folding.simulated:
+            replay = FewerCaches(replay, folding.simulated)
         self.replay = replay
         self.warmup = plan.experiment.training.warmup_steps
         self.total = self.warmup + plan.experiment.training.steps

@@ -21,7 +21,7 @@ from recsim_train.config.experiment import (
 from recsim_train.data import replay as replays
 from recsim_train.data.mixcache import CacheTooSmall
 from recsim_train.data.profile import HitRates, profile_stream
-from recsim_train.data.replay import Replay, check_cache
+from recsim_train.data.replay import FewerCaches, Replay, check_cache
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 
@@ -103,6 +103,17 @@ def test_a_replay_cut_short_repeats_its_second_half(monkeypatch: pytest.MonkeyPa
     assert [short.step(i) for i in range(4)] == [whole.step(i) for i in range(4)]
     assert [short.step(i) for i in (4, 5, 6)] == [short.step(i) for i in (2, 3, 2)]
     assert "first 4 steps" in short.warnings(2)[0]
+    whole.close()
+
+
+def test_of_fewer_trainers_there_are_some_of_all() -> None:
+    whole = Replay(plan_of(trainers=6, batch=32, cache_share=1.0))
+    some = FewerCaches(whole, 2)
+    assert some.slots == (whole.slots[0], whole.slots[3])
+    step = whole.step(2)
+    assert some.step(2).trainers == (step.trainers[0], step.trainers[3])
+    assert some.step(2).unique == step.unique
+    assert some.figures(0, 3).probed < whole.figures(0, 3).probed
     whole.close()
 
 

@@ -9,10 +9,13 @@ import pytest
 
 from recsim_train import calls
 from recsim_train.config.errors import UserError
+from recsim_train.data.replay import Replay
 from recsim_train.session.job import Job
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.folding import folding_of
 from recsim_train.sim.run import simulate
+from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why import beforehand as module
 from recsim_train.sim.why.beforehand import Beforehand, beforehand
 
@@ -200,6 +203,13 @@ def test_folded_caches_are_those_of_trainers_spread_over_all() -> None:
         outcome = simulate(asked.plan, asked.profile)
         assert (outcome.facts.folding is None) == (fold == 0)
         found.append(outcome.facts.class_bounds)
+    # half as many, which say what folding changes, are some of them
+    few = folding_of(asked.plan, asked.profile, most=6)
+    replay = Replay(asked.plan, simulated=12)
+    half = SimulatedRun(asked.plan, asked.profile, few, None, replay).replay
+    assert half is not None
+    assert half.step(0).trainers == replay.step(0).trainers[::2]
+    replay.close()
     for part in ("NIC receive", "NIC send", "cores"):
         name = f"embedding server: {part}"
         assert found[1][name] == pytest.approx(found[0][name], rel=0.1), name
