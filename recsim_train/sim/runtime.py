@@ -53,7 +53,8 @@ class Runtime:
     ``on_step``: called with k whenever all training loops have completed k iterations.
     ``replay``: of the trainers' caches, where the strategy asks for one.
     ``folding``: which trainers stand for others; none: each is simulated. ``shared``: as of
-    `recsim_train.sim.engine.Engine`.
+    `recsim_train.sim.engine.Engine`. ``background``: whether background loops run; without them
+    nothing is left of a run that waits for one.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Runtime:
         replay: CacheSteps | None = None,
         folding: Folding | None = None,
         shared: bool = True,
+        background: bool = True,
     ) -> None:
         experiment = plan.experiment
         trainers = experiment.roles.trainers
@@ -101,6 +103,7 @@ class Runtime:
         self.loops = self._make_loops(strategies)
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
         self.training = [loop for loop in self.loops if loop.trains]
+        self._driven = [loop for loop in self.loops if background or not loop.background]
         if shared and parted(plan, folding):
             for number, loop in enumerate(self.training):
                 loop.held = number * _GOLDEN % 1.0
@@ -199,12 +202,12 @@ class Runtime:
         happen any more although loops have not finished.
         """
         Readers(self.world, self.plan, self.feeding, self.iterations)
-        for loop in self.loops:
+        for loop in self._driven:
             self.engine.process(self._drive(loop, self.trainers[loop.loop.trainer]))
         self._stopped = False
         try:
             self.engine.run()
-            if not self._stopped and not all(loop.driver.finished for loop in self.loops):
+            if not self._stopped and not all(loop.driver.finished for loop in self._driven):
                 raise DeadlockError(self._who_waits())
         finally:
             for loop in self.loops:
@@ -278,7 +281,7 @@ class Runtime:
 
     def _who_waits(self) -> str:
         """A deadlock as a table: what each loop that has not finished waits for, and where."""
-        waiting = [loop for loop in self.loops if not loop.driver.finished]
+        waiting = [loop for loop in self._driven if not loop.driver.finished]
         names, things = (
             max(map(len, c)) for c in zip(*((w.name, w.waiting) for w in waiting), strict=True)
         )

@@ -16,7 +16,7 @@ from recsim_train.sim.cluster.faults import HostFailed
 from recsim_train.sim.folding import Folding, everyones, least_steps, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.why import usage
-from recsim_train.sim.why.bounds import add_bounds, nic_bytes
+from recsim_train.sim.why.bounds import add_bounds, least_bounds, nic_bytes
 from recsim_train.sim.why.caveats import assumed, resting, resting_in_words, say_surroundings
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.trace.facts import Facts, PayloadSpread
@@ -70,12 +70,13 @@ class SimulatedRun:
         *,
         calls: dict[tuple[str, str], list[float]] | None = None,
         shared: bool = True,
+        background: bool = True,
     ) -> Outcome:
         """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
 
         ``asked``: where operations are noted with their shapes when each is first asked for;
         ``calls``: where all computations are counted (`Machines.calls`). ``shared``: as of
-        `recsim_train.sim.engine.Engine`.
+        `recsim_train.sim.engine.Engine`. ``background``: whether background loops run.
 
         Raises RunFailed where the strategy fails, or a host before there is a figure.
         """
@@ -107,6 +108,7 @@ class SimulatedRun:
             replay=self.replay,
             folding=self.folding,
             shared=shared,
+            background=background,
         )
         runtime.pricing.asked, runtime.machines.calls = asked, calls
         steady = Steady(self.plan, self.folding)
@@ -207,6 +209,11 @@ class SimulatedRun:
             outcome.warn(replay.warnings(steps))
         unfold(outcome, self.folding)
         return outcome
+
+    def least_bounds(self, outcome: Outcome) -> dict[str, float]:
+        """What each resource allows at most, examples per second; of a run of steps."""
+        closings = self.runtime.snapshots()[self.warmup :]
+        return least_bounds(self.runtime, outcome.totals, self._all, closings)
 
     def add_bounds(self, outcome: Outcome) -> None:
         """Add why the prediction is what it is."""

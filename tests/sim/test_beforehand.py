@@ -213,3 +213,33 @@ def test_folded_caches_are_those_of_trainers_spread_over_all() -> None:
     for part in ("NIC receive", "NIC send", "cores"):
         name = f"embedding server: {part}"
         assert found[1][name] == pytest.approx(found[0][name], rel=0.1), name
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "shadowsync", "{kind: shadowsync, gap: 0}", "{kind: shadowsync, algorithm: ma}",
+        "{kind: shadowsync, sync: foreground, every: 3}",
+        "{kind: shadowsync, algorithm: ma, sync: foreground, every: 1}",
+        "{kind: shadowsync, algorithm: ma, sync: foreground, every: 2}",
+        "{kind: shadowsync, algorithm: ma, sync: foreground, every: 3}",
+        *(f"{{kind: localsgd, every: {every}}}" for every in (2, 3, 5)),
+        *(f"{{kind: flat_ps, mode: easgd, every: {every}}}" for every in (2, 3, 4)),
+        "{kind: hierarchical, hosts: 1, outer: easgd, sync: foreground, every: 3}",
+        "{kind: hierarchical, hosts: 1, outer: ma}",
+    ],
+)  # fmt: skip
+def test_nothing_is_predicted_beyond_its_bound(strategy: str) -> None:
+    """Synchronisations take most here, and take what they get, or come every few steps."""
+    dense = int("easgd" in strategy or ("algorithm" not in strategy and "shadow" in strategy))
+    asked = job(f"strategy={strategy}", "cluster.colocate=false", "roles.trainers=4",
+                "roles.embedding_servers=2", f"roles.dense_servers={dense}",
+                "training.batch_size=32", "training.threads=4", "training.steps=60",
+                "cluster.hosts.default.cores=8", "cluster.hosts.default.nic=20 Mbit/s",
+                "model.top_mlp=[512, 256, 1]", "simulation.precision=0 %")  # fmt: skip
+    found = beforehand(asked.plan, asked.profile)
+    outcome = simulate(asked.plan, asked.profile)
+    assert found.bound is not None
+    assert outcome.speed is not None
+    assert outcome.speed.examples_per_second is not None
+    assert found.bound > 0.97 * outcome.speed.examples_per_second

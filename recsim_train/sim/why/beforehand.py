@@ -19,6 +19,7 @@ from recsim_train.data.replay import ids_of_step, replayed_steps
 from recsim_train.placement.build import retrained
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.folding import Folding, folding_of, least_steps, of_short_runs
+from recsim_train.sim.runtime import DeadlockError
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import iterations_asked
 from recsim_train.sim.why.usage import by_class
@@ -73,7 +74,25 @@ def class_words(name: str) -> str:
 
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
-    looked_at, times = _few_loops(plan)
+    try:
+        looked, bounds, ends = _looked(plan, cluster, background=False)
+    except DeadlockError:  # workers wait for what those do
+        looked, bounds, ends = _looked(plan, cluster, background=True)
+    later = ends[len(ends) // 2 :]  # what is worked out once is known by then
+    each = (later[-1] - later[0]) / max(1, len(later) - 1)
+    beside = 1.0 + len(plan.background) / len(plan.training)
+    folding, cost = folding_of(plan, cluster), _SOLVED * each * beside
+    loops = _loops(plan, of_short_runs(plan, cluster, folding))
+    asked = iterations_asked(plan, cluster, looked.runtime, loops)
+    return Beforehand(by_class(bounds), _seconds(plan, folding, cost), cost * asked)
+
+
+def _looked(
+    plan: Plan, cluster: Cluster, *, background: bool
+) -> tuple[SimulatedRun, dict[str, float], list[float]]:
+    """(a few steps, bounds by resource, when each iteration ended here). Without ``background``
+    loops, which take what is left and would be as far ahead as nothing holds them back."""
+    looked_at, times = _few_loops(plan, together=background)
     spec = looked_at.experiment
     most = _TRAINERS if plan.topology.cache is None else _OWNERS
     folding = folding_of(looked_at, cluster, most=most)
@@ -98,25 +117,18 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     def ended(done: float, total: float, stage: str = "", so_far: str = "") -> None:
         ends.append(time.perf_counter())
 
-    outcome = looked.run(ended, steps, shared=False)
-    looked.add_bounds(outcome)
-    bounds = dict(outcome.facts.bounds)
+    outcome = looked.run(ended, steps, shared=False, background=background)
+    bounds = looked.least_bounds(outcome)
     if "loops" in bounds:
         bounds["loops"] *= times
-    later = ends[len(ends) // 2 :]  # what is worked out once is known by then
-    each = (later[-1] - later[0]) / max(1, len(later) - 1)
-    folding, cost = folding_of(plan, cluster), _SOLVED * each
-    loops = _loops(plan, of_short_runs(plan, cluster, folding))
-    asked = iterations_asked(plan, cluster, looked.runtime, loops)
-    return Beforehand(by_class(bounds), _seconds(plan, folding, cost), cost * asked)
+    return looked, bounds, ends
 
 
-def _few_loops(plan: Plan) -> tuple[Plan, float]:
+def _few_loops(plan: Plan, *, together: bool) -> tuple[Plan, float]:
     """A plan with two training loops for each trainer, and how many times as many there are: what
     each takes of what they share is the same, however many they are (one alone hands no interpreter
-    lock over). Not where other loops run beside them, whose share depends on the pace of
-    training."""
-    if plan.worker_threads <= _THREADS or plan.background:
+    lock over). Not where other loops run beside them, ``together`` with all."""
+    if plan.worker_threads <= _THREADS or together:
         return plan, 1.0
     return retrained(plan, threads=_THREADS), plan.worker_threads / _THREADS
 

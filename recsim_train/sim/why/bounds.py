@@ -5,10 +5,12 @@ critical path of one iteration, effect by effect, with what hides beside it; and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.why.usage import Snapshot
 from recsim_train.strategy.effects import COLLECTIVE, LOCAL, NextRound, Start, Wait
 from recsim_train.trace.facts import CriticalPath
 from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey, Utilisation, loop_of
@@ -118,6 +120,32 @@ def add_bounds(
         latency = runtime.machines.latency
         outcome.bottleneck = _serial(plan, totals, facts.critical_path, latency, most)
     return busiest.resource
+
+
+def least_bounds(
+    runtime: Runtime,
+    totals: dict[TotalKey, Total],
+    iterations: Sequence[Iteration],
+    closings: Sequence[Snapshot],
+) -> dict[str, float]:
+    """What each resource allows, by the step that asks least of it, of those between ``closings``:
+    of what is done every k-th step they may have more than their share."""
+    batch, aside = runtime.plan.experiment.training.batch_size, _aside(runtime, totals)
+    steps: list[dict[str, float]] = []
+    for (start, before), (end, after) in pairwise(closings):
+        examples = iterations_within(iterations, start, end) * batch
+        allowed: dict[str, float] = {}
+        for resource, first, last in zip(
+            runtime.engine.fluid.resources, before, after, strict=True
+        ):
+            if last > first and resource.name.partition(".")[0] not in aside:
+                capacity = resource.mean_capacity(start, end)
+                allowed[resource.name] = capacity * examples / (last - first)
+        if (loops := _loops_bound(runtime, start, end)) is not None:
+            allowed["loops"] = loops * batch
+        steps.append(allowed)
+    always = set.intersection(*map(set, steps))
+    return {name: max(step[name] for step in steps) for name in steps[0] if name in always}
 
 
 def _aside(runtime: Runtime, totals: dict[TotalKey, Total]) -> set[str]:
