@@ -37,6 +37,8 @@ _AGAIN = 4
 """Times that these are chosen anew, by what is known then."""
 _FIRST = 16
 """Designs that are simulated before anything is known of what strategies reach of their bounds."""
+_PARTS = 4
+"""In so many parts the others of the first round follow, each chosen by what is known then."""
 _KEPT = (48, 10, 4)
 """Designs in each round, at most."""
 _REFINED, _ABOUT = 4, 2
@@ -191,10 +193,11 @@ class Searcher:
         self._left = left = self._open(self.found.designs)
         first = _spread(self._light(left), _FIRST)
         self._simulate(first, 0)
-        reached = _reached(left)
-        rest = [d for d in self._light(left) if d.rounds == 0 and not d.ended]
-        rest.sort(key=lambda d: wanted.order(d.candidate, d.bound * reached(d.kind)))
-        self._simulate(rest[: _KEPT[0] - len(first)], 0)
+        for _ in range(_PARTS):
+            reached = _reached(left)
+            rest = [d for d in self._light(left) if d.rounds == 0 and not d.ended]
+            rest.sort(key=lambda d: wanted.order(d.candidate, d.bound * reached(d)))
+            self._simulate(rest[: (_KEPT[0] - len(first)) // _PARTS], 0)
         for _ in range(_AGAIN):
             self._simulate(self._promising(left), 0)
         for _ in range(_REFINED):
@@ -258,15 +261,17 @@ class Searcher:
         return known
 
     def _promising(self, designs: Sequence[Design]) -> list[Design]:
-        """Of those that take long, the ones that would be the best if they reached of their bounds
-        what the best of their strategy does."""
+        """Those that would be the best if they reached of their bounds what those like them do; of
+        those that take long, what the best of their strategy does."""
         wanted, light = self.found.wanted, {d.number for d in self._light(designs)}
         best = min((self._place(d) for d in self._left if d.eps), default=(inf,))
-        most = _reached(self._left, max)
+        reached, most = _reached(self._left), _reached(self._left, whole_strategy=True, of=max)
         places = {
-            d.number: wanted.order(d.candidate, d.bound * most(d.kind))
+            d.number: wanted.order(
+                d.candidate, d.bound * (reached if d.number in light else most)(d)
+            )
             for d in designs
-            if d.number not in light and d.rounds == 0 and not d.ended
+            if d.rounds == 0 and not d.ended
         }
         hopeful = [d for d in designs if places.get(d.number, (inf,)) < best]
         return sorted(hopeful, key=lambda d: places[d.number])[:_HEAVY]
@@ -384,13 +389,31 @@ def _spread(designs: Sequence[Design], count: int) -> list[Design]:
 
 
 def _reached(
-    designs: Sequence[Design], of: Callable[[Iterable[float]], float] = median
-) -> Callable[[str], float]:
-    """By strategy the share of its bound that a design is thought to reach. ``of``: those that are
-    known."""
-    shares: dict[str, list[float]] = {}
+    designs: Sequence[Design],
+    *,
+    whole_strategy: bool = False,
+    of: Callable[[Iterable[float]], float] = median,
+) -> Callable[[Design], float]:
+    """The share of its bound that a design is thought to reach: what those of its strategy do that
+    differ from it in the fewest settings, hosts apart, or all of them. ``of``: several."""
+    shares: dict[str, list[tuple[Mapping[str, object], float]]] = {}
     for design in designs:
         if design.eps and design.bound:
-            shares.setdefault(design.kind, []).append(design.eps / design.bound)
-    usual = of(s for own in shares.values() for s in own) if shares else 1.0
-    return lambda kind: of(shares.get(kind, [usual]))
+            own = shares.setdefault(design.kind, [])
+            own.append((design.candidate.job.settings, design.eps / design.bound))
+    usual = of(share for own in shares.values() for _, share in own) if shares else 1.0
+
+    def reached(design: Design) -> float:
+        own = shares.get(design.kind)
+        if own is None:
+            return usual
+        if whole_strategy:
+            return of(share for _, share in own)
+        settings = design.candidate.job.settings
+        apart = [
+            sum(known.get(name) != value for name, value in settings.items() if name != "hosts")
+            for known, _ in own
+        ]
+        return of(s for (_, s), much in zip(own, apart, strict=True) if much == min(apart))
+
+    return reached
