@@ -41,6 +41,8 @@ _PARTS = 4
 """In so many parts the others of the first round follow, each chosen by what is known then."""
 _KEPT = (48, 10, 4)
 """Designs in each round, at most."""
+_SLACK = (0.15, 0.03)
+"""By how much a simulation of a round may be below a longer one: such designs get a longer one."""
 _REFINED, _ABOUT = 4, 2
 """Times that designs beside the best are tried, at most, and beside how many of them."""
 _MORE = 2
@@ -277,16 +279,24 @@ class Searcher:
         return sorted(hopeful, key=lambda d: places[d.number])[:_HEAVY]
 
     def _best(self, designs: Sequence[Design], least: int, count: int) -> list[Design]:
-        """Of those simulated at least so often, but not wholly, the best."""
+        """Of those simulated at least so often, but not wholly, those that may be the best."""
         known = [d for d in designs if least <= d.rounds < STAGES and not d.ended]
-        return sorted(known, key=self._place)[:count]
+
+        def may_be(design: Design) -> tuple[float, ...]:
+            more = 1.0 + _SLACK[design.rounds - 1]
+            return self.found.wanted.order(design.candidate, self._thought(design) * more)
+
+        return sorted(known, key=may_be)[:count]
 
     def _place(self, design: Design) -> tuple[float, ...]:
-        eps = (design.eps or 0.0) * (1.0 - self._margin)
-        return self.found.wanted.order(design.candidate, eps)
+        return self.found.wanted.order(design.candidate, self._thought(design))
+
+    def _thought(self, design: Design) -> float:
+        """Examples per second that are held to the target."""
+        return (design.eps or 0.0) * (1.0 - self._margin)
 
     def _may_do(self, design: Design) -> bool:
-        return self.found.wanted.enough((design.eps or 0.0) * (1.0 - self._margin))
+        return self.found.wanted.enough(self._thought(design))
 
     def _usual_margin(self) -> float:
         """By how much what is held to the target is below a prediction, relative."""
