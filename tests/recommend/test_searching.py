@@ -10,7 +10,8 @@ import pytest
 from recsim_train.config.errors import UserError
 from recsim_train.designs import looking
 from recsim_train.designs.answer import NoDesignError, Recommended, answer_of, barriers
-from recsim_train.designs.searching import Design, Found, Searcher
+from recsim_train.designs.looking import Look
+from recsim_train.designs.searching import Design, Found, Searcher, _reached
 from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
 from recsim_train.session.caller import NOBODY
@@ -204,6 +205,45 @@ def test_a_target_below_one_hosts_takes_one(spaces: Spaces) -> None:
     answer = searched(space, Demand(target=1.0, by="hosts"))
     assert answer.met is True
     assert answer.chosen.candidate.hosts == 1
+
+
+def simulated(space: Space, places: dict[int, tuple[float, float]]) -> list[Design]:
+    """Its designs, some of which are known in a round: by place (examples per second, bound)."""
+    designs = [Design(n, candidate) for n, candidate in enumerate(space.candidates)]
+    for design in designs:
+        eps, bound = places.get(design.number, (0.0, 100.0))
+        design.look = Look({"loops": bound})
+        if eps:
+            design.row, design.rounds = {"examples_per_second": eps}, 1
+    return designs
+
+
+def test_a_design_is_thought_to_reach_what_those_like_it_do(spaces: Spaces) -> None:
+    space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5], dense_hosts=[1],
+                   embedding_hosts=[1, 2], trainers_per_host=[1, 2], servers_per_host=[1],
+                   threads=[1])  # fmt: skip
+    names = ("hosts", "embedding_hosts", "trainers_per_host")
+    place = {
+        tuple(c.job.settings[name] for name in names): number
+        for number, c in enumerate(space.candidates)
+    }
+    known = {place[4, 1, 1]: (90.0, 100.0), place[4, 2, 2]: (20.0, 100.0)}
+    designs = simulated(space, known)
+    reached, best = _reached(designs), _reached(designs, whole_strategy=True, of=max)
+    assert reached(designs[place[5, 1, 1]]) == 0.9  # whatever the hosts
+    assert reached(designs[place[5, 2, 2]]) == 0.2
+    assert reached(designs[place[5, 1, 2]]) == pytest.approx(0.55)  # as like the one as the other
+    assert best(designs[place[5, 2, 2]]) == 0.9
+
+
+def test_what_is_just_below_the_target_at_first_gets_a_longer_simulation(spaces: Spaces) -> None:
+    space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5, 6], **FEW)
+    fewest = {c.hosts: number for number, c in reversed(list(enumerate(space.candidates)))}
+    search = Searcher(space, Demand(target=100.0, by="hosts"), 1, NOBODY)
+    for eps, first in ((90.0, 4), (80.0, 5)):
+        designs = simulated(space, {fewest[4]: (eps, 200.0), fewest[5]: (110.0, 200.0)})
+        (best,) = search._best(designs, 1, 1)
+        assert best.candidate.hosts == first
 
 
 def test_an_interrupt_leaves_what_is_known(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
