@@ -34,8 +34,8 @@ _THREADS = 2
 """So many of a trainer stand for all of its threads, where they may."""
 _WARMUP, _STEPS = 1, 2
 """Iterations of each loop."""
-_ENOUGH = 480
-"""Of all loops together: where there are many, each goes through fewer, one at least."""
+_MANY = 240
+"""Of more loops one step is enough: they take minutes."""
 _SOLVED = 1.5
 """What an iteration takes with the solver, of what it takes without: 0.6 to 3 times in most
 settings, more where hundreds of loops share a resource."""
@@ -75,13 +75,14 @@ def class_words(name: str) -> str:
 
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
+    beside = 1.0 + len(plan.background) / len(plan.training)
     try:
         looked, bounds, ends = _looked(plan, cluster, background=False)
     except DeadlockError:  # workers wait for what those do
         looked, bounds, ends = _looked(plan, cluster, background=True)
+        beside = 1.0
     later = ends[len(ends) // 2 :]  # what is worked out once is known by then
     each = (later[-1] - later[0]) / max(1, len(later) - 1)
-    beside = 1.0 + len(plan.background) / len(plan.training)
     folding, cost = folding_of(plan, cluster), _SOLVED * each * beside
     loops = _loops(plan, of_short_runs(plan, cluster, folding))
     asked = iterations_asked(plan, cluster, looked.runtime, loops)
@@ -97,10 +98,12 @@ def _looked(
     spec = looked_at.experiment
     most = _TRAINERS if plan.topology.cache is None else _OWNERS
     folding = folding_of(looked_at, cluster, most=most)
-    steps = min(_STEPS, max(1, _ENOUGH // _loops(looked_at, folding)))
+    steps = _STEPS if _loops(looked_at, folding) <= _MANY else 1
     rules = spec.training  # with all their steps, so that readers go on
-    warmup = min(_WARMUP, steps - 1, rules.warmup_steps)
-    short = {"warmup_steps": warmup, "steps": max(steps, rules.steps)}
+    short = {
+        "warmup_steps": min(_WARMUP, rules.warmup_steps),
+        "steps": max(steps, rules.steps),
+    }
     update = {
         "training": rules.model_copy(update=short),
         "data": spec.data.model_copy(update={"queue_batches": 1}),  # as much ahead throughout
