@@ -81,8 +81,8 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     except DeadlockError:  # workers wait for what those do
         looked, bounds, ends = _looked(plan, cluster, background=True)
         beside = 1.0
-    later = ends[len(ends) // 2 :]  # what is worked out once is known by then
-    each = (later[-1] - later[0]) / max(1, len(later) - 1)
+    first = len(looked.runtime.training)  # what is worked out once is known after one of each loop
+    each = (ends[-1] - ends[first - 1]) / max(1, len(ends) - first)
     folding, cost = folding_of(plan, cluster), _SOLVED * each * beside
     loops = _loops(plan, of_short_runs(plan, cluster, folding))
     asked = iterations_asked(plan, cluster, looked.runtime, loops)
