@@ -274,7 +274,7 @@ def recommend(
 
     >>> import recsim_train
     >>> small = ["model=tiny", "data.path=null", "training.steps=20", "search.threads=[2]"]
-    >>> few = ["search.embedding_hosts=[1]", "search.servers_per_host=[1]", "search.hosts=[2, 3]"]
+    >>> few = ["search.embedding_hosts=[1]", "search.trainers_per_host=[1]", "search.hosts=[2, 3]"]
     >>> study = recsim_train.load(
     ...     "experiments/quickstart.yaml",
     ...     cluster="paper-20core-25gbit",
