@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.data.drawn import AskedTable, TablePart, expected_in_table
+from recsim_train.data.draws import GOLDEN
 from recsim_train.data.mixcache import first_rows, ownership, slots_of, table_rows
 from recsim_train.data.replay import (
+    CHECKED_STEPS,
     CacheSteps,
     ReplayedStep,
     Turnover,
@@ -24,11 +26,9 @@ from recsim_train.data.replay import (
 from recsim_train.data.stream import generated_rows
 from recsim_train.placement.plan import Plan
 
-_CHECKED_STEPS = 2
 _MARGIN = 1.02
 """Rows by which two steps must be beyond a cache to be sure that they are: a few draws decide."""
 _HALVINGS = 10
-_GOLDEN = 0.6180339887498949
 
 Rows = NDArray[np.float64]
 """[trainers, shards]: distinct rows, by owner and by the embedding shard that holds them."""
@@ -63,7 +63,7 @@ class ExpectedCache(CacheSteps):
             return np.stack([rows[start:stop].mean(axis=0) for start, stop in spans])
 
         self._turnover = tuple(map(stands, turnover))
-        each = _GOLDEN * np.arange(simulated * one.shape[1])
+        each = GOLDEN / 2**64 * np.arange(simulated * one.shape[1])
         self._begin = np.modf(each)[0].reshape(simulated, -1)
         """Which part of a row has gathered before the first step: each a different one."""
         self._owned = np.rint(stands(one).sum(axis=1)).astype(int).tolist()
@@ -90,7 +90,7 @@ class ExpectedCache(CacheSteps):
     def check(self) -> None:
         """What a few rows decide is left to who draws them."""
         if self._keep:
-            needed = self._distinct.seen(min(_CHECKED_STEPS, self._total)).sum(axis=1)
+            needed = self._distinct.seen(min(CHECKED_STEPS, self._total)).sum(axis=1)
             for trainer, slots in enumerate(self._of_all):
                 if needed[trainer] > _MARGIN * slots:
                     raise too_small(slots, round(needed[trainer]), trainer)
@@ -137,18 +137,18 @@ class _DistinctRows:
         owners = [ownership(plan, trainer) for trainer in range(trainers)]
         bases = first_rows(table_rows(spec.model))
         self._shape = trainers, len(shards)
+        slices: dict[int, list[tuple[int, int]]] = {}
+        """By table: where each begins, and the place of the shard that holds it."""
+        for place, shard in enumerate(shards):
+            for piece in shard.slices:
+                assert piece.step == 1
+                slices.setdefault(piece.table, []).append((piece.start, place))
         self._parts: list[tuple[TablePart, ...]] = []
         self._whose: list[tuple[Sequence[int], Sequence[int]]] = []
         """Of each table's parts: whose rows they are, and which shard holds them."""
         for table, base in enumerate(bases[:-1].tolist()):
             owned = [int(owner.starts[table]) - base for owner in owners]
-            assert all(s.step == 1 for shard in shards for s in shard.slices)
-            held = sorted(
-                (piece.start, place)
-                for place, shard in enumerate(shards)
-                for piece in shard.slices
-                if piece.table == table
-            )
+            held = sorted(slices[table])
             starts = sorted({*owned, *(start for start, _ in held)})
             starts = [start for start in starts if start < self._tables[table].rows]
             stops = [*starts[1:], self._tables[table].rows]

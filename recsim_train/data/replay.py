@@ -39,7 +39,7 @@ _SAMPLED_BATCHES = 8
 _EXAMPLES_AT_ONCE = 32_768
 _MARKED_ROWS = 1 << 28
 """Up to so many rows a mark for each of them is cheaper than sorting."""
-_CHECKED_STEPS = 2
+CHECKED_STEPS = 2
 
 
 class Turnover(NamedTuple):
@@ -147,7 +147,7 @@ class Replay(CacheSteps):
         self._maps = [slot_map(plan, trainer) for trainer in trainers]
         if roomy:
             ids = plan.examples * plan.streams * sum(table.ids for table in model.tables)
-            most = [min(owner.rows, _CHECKED_STEPS * ids) for owner in self._owners]
+            most = [min(owner.rows, CHECKED_STEPS * ids) for owner in self._owners]
             self._maps = [SlotMap(max(1, slots), int(self._bases[-1])) for slots in most]
         self._shards = _ShardFinder(plan, self._bases)
         self._limit = replayed_steps(plan, folded=simulated is not None)
@@ -182,7 +182,7 @@ class Replay(CacheSteps):
     def check(self) -> None:
         """Replays the first two steps, which the prediction asks for anyway."""
         try:
-            self.step(min(_CHECKED_STEPS, self._limit) - 1)
+            self.step(min(CHECKED_STEPS, self._limit) - 1)
         except CacheTooSmall as error:
             self.close()
             if len(self.slots) == self._trainers:  # in words that say how much all of them need
@@ -325,7 +325,7 @@ def check_cache(plan: Plan) -> None:
     if cache is None or not cache.keep:
         return
     replay = Replay(plan, roomy=True)
-    turnovers = replay.step(min(_CHECKED_STEPS, rules.warmup_steps + rules.steps) - 1).trainers
+    turnovers = replay.step(min(CHECKED_STEPS, rules.warmup_steps + rules.steps) - 1).trainers
     replay.close()
     for trainer, (slots, turnover) in enumerate(zip(replay.slots, turnovers, strict=True)):
         if (needed := sum(turnover.kept)) > slots:

@@ -95,18 +95,13 @@ def add_bounds(
     ``iterations``: of all loops, also those beyond the window; ``used``: of each resource in it.
     """
     plan, totals, facts = runtime.plan, outcome.totals, outcome.facts
-    batch = plan.experiment.training.batch_size
-    examples = iterations_within(iterations, start, end) * batch
     facts.critical_path = _critical_path(runtime, outcome)
     aside = _aside(runtime, totals)
     for resource, units in zip(runtime.engine.fluid.resources, used, strict=True):
         capacity = resource.mean_capacity(start, end)
         busy = units / (capacity * (end - start)) if end > start and capacity > 0 else 0.0
         outcome.utilisation.append(Utilisation(resource.name, min(1.0, busy)))
-        if units > 0 and resource.name.partition(".")[0] not in aside:
-            facts.bounds[resource.name] = capacity * examples / units
-    if (loops := _loops_bound(runtime, start, end)) is not None:
-        facts.bounds["loops"] = loops * batch
+    facts.bounds.update(_allowed(runtime, aside, iterations, used, start, end))
     predicted = outcome.speed.examples_per_second if outcome.speed else None
     outcome.bound_eps = min(facts.bounds.values(), default=predicted)
     binding = [u for u in outcome.utilisation if u.resource.partition(".")[0] not in aside]
@@ -130,22 +125,35 @@ def least_bounds(
 ) -> dict[str, float]:
     """What each resource allows, by the step that asks least of it, of those between ``closings``:
     of what is done every k-th step they may have more than their share."""
-    batch, aside = runtime.plan.experiment.training.batch_size, _aside(runtime, totals)
-    steps: list[dict[str, float]] = []
+    aside = _aside(runtime, totals)
+    steps = []
     for (start, before), (end, after) in pairwise(closings):
-        examples = iterations_within(iterations, start, end) * batch
-        allowed: dict[str, float] = {}
-        for resource, first, last in zip(
-            runtime.engine.fluid.resources, before, after, strict=True
-        ):
-            if last > first and resource.name.partition(".")[0] not in aside:
-                capacity = resource.mean_capacity(start, end)
-                allowed[resource.name] = capacity * examples / (last - first)
-        if (loops := _loops_bound(runtime, start, end)) is not None:
-            allowed["loops"] = loops * batch
-        steps.append(allowed)
+        used = [last - first for first, last in zip(before, after, strict=True)]
+        steps.append(_allowed(runtime, aside, iterations, used, start, end))
     always = set.intersection(*map(set, steps))
     return {name: max(step[name] for step in steps) for name in steps[0] if name in always}
+
+
+def _allowed(
+    runtime: Runtime,
+    aside: set[str],
+    iterations: Sequence[Iteration],
+    used: Sequence[float],
+    start: float,
+    end: float,
+) -> dict[str, float]:
+    """Examples per second that each resource, but those of ``aside``, and the loops allow, as all
+    of them were used between two times."""
+    batch = runtime.plan.experiment.training.batch_size
+    examples = iterations_within(iterations, start, end) * batch
+    allowed = {
+        resource.name: resource.mean_capacity(start, end) * examples / units
+        for resource, units in zip(runtime.engine.fluid.resources, used, strict=True)
+        if units > 0 and resource.name.partition(".")[0] not in aside
+    }
+    if (loops := _loops_bound(runtime, start, end)) is not None:
+        allowed["loops"] = loops * batch
+    return allowed
 
 
 def _aside(runtime: Runtime, totals: dict[TotalKey, Total]) -> set[str]:
