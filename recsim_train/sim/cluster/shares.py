@@ -23,7 +23,7 @@ short and long ones. There each waits for what is queued, more or less, and all 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from math import exp, inf
 from statistics import NormalDist
@@ -35,7 +35,7 @@ from recsim_train.config.cluster import Network, Queue
 from recsim_train.config.frames import BURST, SEGMENT, room
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.records import Resource
-from recsim_train.sim.host.process import Process, between
+from recsim_train.sim.host.process import Route
 from recsim_train.sim.jitter import stream, uniforms
 
 AT_ONCE: Final = BURST * SEGMENT
@@ -92,56 +92,61 @@ class Shares:
     """Who is ahead on a link, and by how much."""
 
     def __init__(self, seed: int, network: Network, engine: Engine) -> None:
-        self._seed, self._network, self._engine = seed, network, engine
+        self._seed, self._engine = seed, engine
+        self._queue_length = network.queue_length
+        self._fair = network.queue == "fair"
+        """Whether each sender has a queue of its own."""
         self._behind = exp(-LEAD)
-        self._drawn: dict[tuple[str, str, str], Iterator[float]] = {}
+        self._drawn: dict[tuple[str, Route], Iterator[float]] = {}
+        self._rooms: dict[Resource, float] = {}
         self._until: dict[Resource, float] = {}
         """By link: until when the messages that have begun keep it busy at least."""
         self._ends: dict[Resource, deque[float]] = {}
         """By sender's link, of each message on it that time."""
         self._since: dict[Resource, float] = {}
         """By link: since when it is in use."""
-        self._spoken: dict[tuple[str, str], float] = {}
+        self._spoken: dict[Route, float] = {}
         """By connection: until when it had something to send."""
-        self._halved: set[tuple[str, str]] = set()
+        self._halved: set[Route] = set()
         """Connections of half a window."""
         self._queued: dict[tuple[Resource, str], float] = {}
         """By uplink, and the receiving host where each has a queue: until when what has come there
         keeps the link busy."""
 
-    def begin(self, source: Process, target: Process, size: float, flows: float) -> Begun:
-        """A message of ``size`` bytes begins. ``flows``: as many begin side by side."""
-        uplinks = [link for link, _ in between(source, target, 1.0)]
-        if _slower(uplinks, source):
-            return self._over(uplinks, source, target, size, flows)
-        out, into = flows / source.standing, flows / target.standing
-        away, come = source.send, target.receive
-        queue = room(away.capacity, self._network.queue_length)
-        held = size <= queue
-        crowded = any(map(self._engine.fluid.in_use, uplinks))
+    def begin(self, route: Route, size: float) -> Begun:
+        """A message of ``size`` bytes begins."""
+        if route.slower:
+            return self._over(route, size)
+        now, in_use = self._engine.now, self._engine.fluid.in_use
+        out, into = route.out, route.into
+        away, come = route.source.send, route.target.receive
+        held = size <= self._room(away)
+        crowded = any(map(in_use, route.uplinks))
         # an uplink has one queue for each host behind it, whoever sends there
-        apart = self._network.queue == "fair" and not uplinks
-        left, arrived = self._paused(away), self._paused(come)
+        apart = self._fair and not route.uplinks
+        left, arrived = self._paused(away, now), self._paused(come, now)
         ahead = 0.0
         if not crowded and left > 0.0:
             ahead = min(size, _passing(away, left) / out)
             if held or not apart:  # a message larger than a queue of its own finds that empty
                 ahead = min(ahead, _passing(come, arrived) / into)
-        ends = self._ends_of(away)
+        ends = self._ends_of(away, now)
         others = len(ends)
-        ends.append(self._use(away, out * (size - ahead) / away.capacity))
-        arrives = self._use(come, into * (size - ahead) / come.capacity)
-        for link, paused in ((away, left), (come, arrived)):
-            if paused >= 0.0:
-                self._since[link] = self._engine.now
-        halved = self._speak(source, target, max(ends[-1], arrives))
+        ends.append(self._use(away, out * (size - ahead) / away.capacity, now))
+        arrives = self._use(come, into * (size - ahead) / come.capacity, now)
+        if left >= 0.0:
+            self._since[away] = now
+        if arrived >= 0.0:
+            self._since[come] = now
+        # where each has a queue, windows share nothing
+        halved = not self._fair and self._speak(route, max(ends[-1], arrives), now)
         if apart:
             frames = min(others * SEGMENT, AT_ONCE) if held else 0.0
             return Begun(1.0, ahead, frames / away.capacity)
         if held:
             return Begun(1.0, ahead, others * AT_ONCE / away.capacity)
         behind = AT_ONCE / away.capacity if left < 0.0 else 0.0
-        drawn = self._draw("share", source.name, target.name, partial(_weights, SPREAD))
+        drawn = self._draw("share", route, partial(_weights, SPREAD))
         if halved:
             less = 1.0
             if left < 0.0 and self._carried(away):
@@ -151,114 +156,99 @@ class Shares:
             if less < 1.0:
                 return Begun(less * drawn, ahead, behind, drawn)
         if left >= 0.0 and arrived >= 0.0:
-            self._halved.discard((source.name, target.name))
+            self._halved.discard(route)
         weight = self._behind if left < 0.0 or arrived < 0.0 or crowded else 1.0
         return Begun(weight * drawn, ahead, behind)
 
-    def _speak(self, source: Process, target: Process, until: float) -> bool:
-        """A connection has a message again, until so; whether it has half a window. Where each has
-        a queue, windows share nothing."""
-        if self._network.queue == "fair":
-            return False
-        ends = source.name, target.name
-        if self._engine.now - self._spoken.get(ends, -inf) > SILENT:
-            self._halved.add(ends)
-        self._spoken[ends] = until
-        return ends in self._halved
+    def _speak(self, route: Route, until: float, now: float) -> bool:
+        """A connection has a message again, until so; whether it has half a window."""
+        if now - self._spoken.get(route, -inf) > SILENT:
+            self._halved.add(route)
+        self._spoken[route] = until
+        return route in self._halved
 
     def _carried(self, link: Resource) -> bool:
         """Whether a link in use has carried so much that who uses it has a whole window."""
         busy: float = self._engine.now - self._since.get(link, -inf)
         return busy * link.capacity > REGAINED
 
-    def regains(self, source: Process, target: Process) -> bool:
+    def regains(self, route: Route) -> bool:
         """Whether a message of which a part has arrived had its links alone at the end; its
         connection has a whole window then."""
-        if max(source.standing, target.standing) > 1.0:
+        if route.flows > 1.0:
             return False
-        if any(map(self._engine.fluid.in_use, (source.send, target.receive))):
+        if any(map(self._engine.fluid.in_use, (route.source.send, route.target.receive))):
             return False
-        self._halved.discard((source.name, target.name))
+        self._halved.discard(route)
         return True
 
-    def holds(self, source: Process, target: Process, size: float, *, follows: bool) -> bool:
+    def holds(self, route: Route, size: float, *, follows: bool) -> bool:
         """Whether the queue before the receiver's link holds a message that begins now, with those
         that it stands for, beside what that link has yet to bring; where each sender has a queue,
         beside what has yet to come from it (``follows``); false where it waits before an uplink."""
-        if _slower([link for link, _ in between(source, target, 1.0)], source):
+        if route.slower:
             return False
-        come, into = target.receive, max(source.standing, target.standing) / target.standing
+        come = route.target.receive
         waits = 0.0
-        if self._network.queue == "fifo" or follows:
+        if follows or not self._fair:
             waits = max(0.0, self._until.get(come, 0.0) - self._engine.now)
-        held = room(come.capacity, self._network.queue_length)
-        return waits * come.capacity + into * size <= held
+        return waits * come.capacity + route.into * size <= self._room(come)
 
-    def _over(
-        self,
-        uplinks: Sequence[Resource],
-        source: Process,
-        target: Process,
-        size: float,
-        flows: float,
-    ) -> Begun:
+    def _over(self, route: Route, size: float) -> Begun:
         """A message begins whose sender is faster than an uplink."""
-        left = min(map(self._paused, uplinks))
+        uplinks, now = route.uplinks, self._engine.now
+        left = min(self._paused(link, now) for link in uplinks)
         slowest = min(uplinks, key=lambda link: link.capacity)
-        ahead = min(size, _passing(slowest, left) / flows) if left > 0.0 else 0.0
-        more = flows * (size - ahead)
-        whose = target.host.name if self._network.queue == "fair" else ""
-        queued = max(self._queue(link, whose, more) for link in uplinks)
+        ahead = min(size, _passing(slowest, left) / route.flows) if left > 0.0 else 0.0
+        more = route.flows * (size - ahead)
+        whose = route.target.host.name if self._fair else ""
+        queued = max(self._queue(link, whose, more, now) for link in uplinks)
         for link in uplinks:
-            self._use(link, more / link.capacity)
-        ends = source.name, target.name
+            self._use(link, more / link.capacity, now)
         weight = self._behind if left < 0.0 else 1.0
-        weight *= self._draw("share", *ends, partial(_weights, UPLINK_SPREAD))
-        return Begun(weight, ahead, queued * 2.0 * self._draw("wait", *ends, uniforms))
+        weight *= self._draw("share", route, partial(_weights, UPLINK_SPREAD))
+        return Begun(weight, ahead, queued * 2.0 * self._draw("wait", route, uniforms))
 
-    def _queue(self, link: Resource, whose: str, size: float) -> float:
+    def _queue(self, link: Resource, whose: str, size: float, now: float) -> float:
         """Seconds of what waits before an uplink, in one of its queues, to which ``size`` bytes
         come."""
-        now, longest = self._engine.now, room(link.capacity, self._network.queue_length)
         queued = max(0.0, self._queued.get((link, whose), 0.0) - now)
         self._queued[link, whose] = now + queued + size / link.capacity
-        return float(min(queued, longest / link.capacity))
+        return float(min(queued, self._room(link) / link.capacity))
 
-    def _paused(self, link: Resource) -> float:
+    def _room(self, link: Resource) -> float:
+        """Bytes that its queue holds."""
+        held = self._rooms.get(link)
+        if held is None:
+            held = self._rooms[link] = room(link.capacity, self._queue_length)
+        return held
+
+    def _paused(self, link: Resource, now: float) -> float:
         """For how many seconds nothing has used a link; below 0: something does."""
-        if self._engine.fluid.in_use(link):
-            return -1.0
-        paused: float = self._engine.now - self._until.get(link, -inf)
-        return paused
+        return -1.0 if self._engine.fluid.in_use(link) else now - self._until.get(link, -inf)
 
-    def _use(self, link: Resource, seconds: float) -> float:
+    def _use(self, link: Resource, seconds: float, now: float) -> float:
         """It is in use for so many seconds more; until when."""
-        until: float = max(self._engine.now, self._until.get(link, 0.0)) + seconds
-        self._until[link] = until
+        until = self._until[link] = max(now, self._until.get(link, 0.0)) + seconds
         return until
 
-    def _ends_of(self, link: Resource) -> deque[float]:
+    def _ends_of(self, link: Resource, now: float) -> deque[float]:
         """Of each message on a sender's link, when it has passed if they leave one after the
         other."""
-        ends = self._ends.setdefault(link, deque())
-        while ends and ends[0] <= self._engine.now:
+        ends = self._ends.get(link)
+        if ends is None:
+            ends = self._ends[link] = deque()
+        while ends and ends[0] <= now:
             ends.popleft()
         return ends
 
-    def _draw(
-        self, what: str, source: str, target: str, law: Callable[[Generator], Iterator[float]]
-    ) -> float:
+    def _draw(self, what: str, route: Route, law: Callable[[Generator], Iterator[float]]) -> float:
         """Of a connection: depends on the seed, on what it is and on its ends only."""
-        drawn = self._drawn.get((what, source, target))
+        drawn = self._drawn.get((what, route))
         if drawn is None:
-            drawn = law(stream(self._seed, f"{source}>{target}", what))
-            self._drawn[what, source, target] = drawn
+            ends = f"{route.source.name}>{route.target.name}"
+            drawn = self._drawn[what, route] = law(stream(self._seed, ends, what))
         return next(drawn)
-
-
-def _slower(uplinks: Sequence[Resource], source: Process) -> bool:
-    """Whether one of them is slower than the sender's link."""
-    return any(link.capacity < source.send.capacity for link in uplinks)
 
 
 def _weights(spread: float, generator: Generator) -> Iterator[float]:

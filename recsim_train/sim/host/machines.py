@@ -13,7 +13,7 @@ from recsim_train.sim.cluster.shares import ALONE, REGAINED, Begun, Shares
 from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.host.process import Process, Started, Thread, between
+from recsim_train.sim.host.process import Process, Route, Started, Thread, between
 from recsim_train.sim.host.resources import HostResources
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Part, Priced
@@ -60,11 +60,8 @@ class Machines:
         self.jitter = jitter
         self._wire = cluster.costs.wire_byte.value
         self._shared = cluster.costs.shared_byte.value
-        self._flows: dict[tuple[str, str, float], Kind] = {}
-        self._halves: dict[tuple[str, str, float], list[Kind]] = {}
-        """Of messages that a queue holds: by sender, by receiver."""
         self._copies: dict[tuple[str, str, int], Kind] = {}
-        self._alone: dict[tuple[Process, Process], float] = {}
+        self._routes: dict[tuple[Process, Process], Route] = {}
         self.header_bytes = 0
         self.calls: dict[tuple[str, str], list[float]] | None = None
         """By process and what for: how often, and seconds on its host in all; None: nobody wants
@@ -197,16 +194,20 @@ class Machines:
         """How a message that begins now shares its links."""
         if self._unequal is None or source.host is target.host:
             return ALONE
-        return self._unequal.begin(source, target, size, max(source.standing, target.standing))
+        return self._unequal.begin(self._route(source, target), size)
 
     def alone(self, source: Process, target: Process, size: float) -> float:
         """Seconds in which so many bytes move where nothing else runs."""
-        rate = self._alone.get((source, target))
-        if rate is None:
+        return size / self._route(source, target).rate
+
+    def _route(self, source: Process, target: Process) -> Route:
+        route = self._routes.get((source, target))
+        if route is None:
             limits = [self._paced, *(end.capacity for end in self.ends(source, target)[:1])]
             cap = self._cap_of(source, target)
-            rate = self._alone[source, target] = min(limits if cap is None else [*limits, cap])
-        return size / rate
+            rate = min(limits if cap is None else [*limits, cap])
+            route = self._routes[source, target] = Route(source, target, rate)
+        return route
 
     def ends(self, source: Process, target: Process) -> Sequence[Resource]:
         """What a message leaves by and what it comes in by; nothing where only cores limit it."""
@@ -228,38 +229,36 @@ class Machines:
         begun: Begun,
     ) -> Event:
         """Bytes of a message, or further ones, after a ``delay``."""
-        kind = self._flow(source, target, begun.weight)
-        work = self._book_message(source, target, payload, head)
+        route = self._route(source, target)
+        kind = self._flow(route, begun.weight)
+        work = self._book_message(route, payload, head)
         if begun.ahead > 0.0:
             self.engine.fluid.count(kind, begun.ahead)
         if begun.regained:
-            return self.engine.process(self._regaining(source, target, work, delay, begun))
+            return self.engine.process(self._regaining(route, work, delay, begun))
         return self.engine.activity(kind, work - begun.ahead, delay)
 
-    def _flow(self, source: Process, target: Process, weight: float) -> Kind:
+    def _flow(self, route: Route, weight: float) -> Kind:
         """Bytes of a message that shares its links so."""
-        key = source.name, target.name, weight
-        kind = self._flows.get(key)
+        kind = route.kinds.get(weight)
         if kind is None:
-            out, into = self._uses(source, target)
-            cap = self._cap_of(source, target)
-            kind = self._flows[key] = self._wired(out + into, self._wire, cap, weight)
+            out, into = self._uses(route)
+            cap = self._cap_of(route.source, route.target)
+            kind = route.kinds[weight] = self._wired(out + into, self._wire, cap, weight)
         return kind
 
-    def _regaining(
-        self, source: Process, target: Process, work: float, delay: float, begun: Begun
-    ) -> Steps:
+    def _regaining(self, route: Route, work: float, delay: float, begun: Begun) -> Steps:
         """A message whose share changes once it has its links alone, which is looked up after
         each of its parts."""
         assert self._unequal is not None
         weight, left = begun.weight, work - begun.ahead
         part = max(REGAINED, left / _PARTS)
         while left >= 2.0 * part and weight != begun.regained:
-            yield self.engine.activity(self._flow(source, target, weight), part, delay)
+            yield self.engine.activity(self._flow(route, weight), part, delay)
             left, delay = left - part, 0.0
-            if self._unequal.regains(source, target):
+            if self._unequal.regains(route):
                 weight = begun.regained
-        yield self.engine.activity(self._flow(source, target, weight), left, delay)
+        yield self.engine.activity(self._flow(route, weight), left, delay)
 
     def holds(self, source: Process, target: Process, size: int, *, follows: bool) -> bool:
         """Whether the queue before the receiver's link holds a message of so many bytes, so that
@@ -267,45 +266,43 @@ class Machines:
         connection has not come in."""
         if self._unequal is None or source.host is target.host:
             return False
-        return self._unequal.holds(source, target, size, follows=follows)
+        return self._unequal.holds(self._route(source, target), size, follows=follows)
 
     def through_queue(
         self, source: Process, target: Process, payload: int, head: int, delay: float, begun: Begun
     ) -> list[Event]:
         """A message that a queue holds, after a ``delay``: when the sender's link is done with it,
         when the receiver's is. Each moves it as if the other were as fast as it likes."""
-        key = source.name, target.name, begun.weight
-        halves = self._halves.get(key)
+        route = self._route(source, target)
+        halves = route.halves.get(begun.weight)
         if halves is None:
             cap = self._cap_of(source, target)
-            halves = self._halves[key] = [
-                self._wired(uses, self._wire, cap, begun.weight)
-                for uses in self._uses(source, target)
+            halves = route.halves[begun.weight] = [
+                self._wired(uses, self._wire, cap, begun.weight) for uses in self._uses(route)
             ]
-        work = self._book_message(source, target, payload, head)
+        work = self._book_message(route, payload, head)
         if begun.ahead > 0.0:
             for half in halves:
                 self.engine.fluid.count(half, begun.ahead)
         return self.engine.activities(halves, work - begun.ahead, delay)
 
-    def _uses(self, source: Process, target: Process) -> list[list[tuple[Resource, float]]]:
+    def _uses(self, route: Route) -> list[list[tuple[Resource, float]]]:
         """What a byte uses on its way to the queue before the receiver's link, and after it."""
-        flows = max(source.standing, target.standing)
+        links = self.ends(route.source, route.target)
         uses = []
-        for end in (source, target):
-            share = flows / end.standing
+        for n, (end, share) in enumerate(((route.source, route.out), (route.target, route.into))):
             uses.append([(end.cores, self._wire * share)])
-            if links := self.ends(source, target):
-                uses[-1].append((links[end is target], share))
-        uses[0] += between(source, target, flows)
+            if links:
+                uses[-1].append((links[n], share))
+        uses[0] += between(route.source, route.target, route.flows)
         return uses
 
-    def _book_message(self, source: Process, target: Process, payload: float, head: int) -> float:
+    def _book_message(self, route: Route, payload: float, head: int) -> float:
         """Returns its bytes."""
         self.header_bytes += head
-        work, flows = payload + head, max(source.standing, target.standing)
-        self.book_wire(source, TRANSPORT, work * flows, self._wire)
-        self.book_wire(target, TRANSPORT, work * flows, self._wire)
+        work = payload + head
+        for end in (route.source, route.target):
+            self.book_wire(end, TRANSPORT, work * route.flows, self._wire)
         return work
 
     def shares(self, source: Process, target: Process, payload: int) -> bool:

@@ -86,6 +86,29 @@ class Started(NamedTuple):
     """Seconds that it takes where nothing else runs."""
 
 
+class Route:
+    """From one process to another: what every message between them needs to know."""
+
+    __slots__ = (
+        "flows", "halves", "into", "kinds", "out", "rate", "slower", "source", "target", "uplinks",
+    )  # fmt: skip
+
+    def __init__(self, source: Process, target: Process, rate: float) -> None:
+        """``rate``: bytes per second of one thread and connection, where nothing else runs."""
+        self.source, self.target, self.rate = source, target, rate
+        self.flows = max(source.standing, target.standing)
+        """As many move side by side."""
+        self.out, self.into = self.flows / source.standing, self.flows / target.standing
+        """Of them, those at one sender, at one receiver."""
+        self.uplinks = [link for link, _ in between(source, target, 1.0)]
+        self.slower = any(link.capacity < source.send.capacity for link in self.uplinks)
+        """Whether one of them is slower than the sender's link."""
+        self.kinds: dict[float, Kind] = {}
+        """Of its bytes, by their weight."""
+        self.halves: dict[float, list[Kind]] = {}
+        """The same of messages that a queue holds: by the sender's link, by the receiver's."""
+
+
 def only_host(members: Sequence[Process]) -> SimulatedHost | None:
     """The host that all of these are on; None: they are on several."""
     hosts = {id(member.host): member.host for member in members}
