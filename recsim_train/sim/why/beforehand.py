@@ -19,11 +19,18 @@ from recsim_train.data.expected_cache import ExpectedCache
 from recsim_train.data.replay import ids_of_step, replayed_steps
 from recsim_train.placement.build import retrained
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.folding import Folding, folding_of, least_steps, of_short_runs
+from recsim_train.sim.folding import (
+    Folding,
+    folding_of,
+    least_steps,
+    of_short_runs,
+    requests_of,
+)
 from recsim_train.sim.runtime import DeadlockError
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import iterations_asked
 from recsim_train.sim.why.usage import by_class
+from recsim_train.trace.garbage import collected_at_end
 
 _TRAINERS = 1
 """So many stand for all, where they may, or one group of hosts: of a few steps those of two paces
@@ -34,8 +41,8 @@ _THREADS = 2
 """So many of a trainer stand for all of its threads, where they may."""
 _WARMUP, _STEPS = 1, 2
 """Iterations of each loop."""
-_MANY = 240
-"""Of more loops one step is enough: they take minutes."""
+_MANY = 240, 1000
+"""Of more loops, or of loops that send more requests in a step, one is enough."""
 _SOLVED = 1.5
 """What an iteration takes with the solver, of what it takes without: 0.6 to 3 times in most
 settings, more where hundreds of loops share a resource."""
@@ -73,6 +80,7 @@ def class_words(name: str) -> str:
     return "the work of a loop by itself" if name == "loops" else name
 
 
+@collected_at_end()
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
     beside = 1.0 + len(plan.background) / len(plan.training)
@@ -98,7 +106,10 @@ def _looked(
     spec = looked_at.experiment
     most = _TRAINERS if plan.topology.cache is None else _OWNERS
     folding = folding_of(looked_at, cluster, most=most)
-    steps = _STEPS if _loops(looked_at, folding) <= _MANY else 1
+    loops, requests = _MANY
+    simulated = _loops(looked_at, folding)
+    asked = requests_of(looked_at) * simulated / len(looked_at.training)
+    steps = _STEPS if simulated <= loops and asked <= requests else 1
     rules = spec.training  # with all their steps, so that readers go on
     short = {
         "warmup_steps": min(_WARMUP, rules.warmup_steps),
