@@ -14,7 +14,7 @@ from recsim_train.data.counts import IdCounts
 from recsim_train.placement.hosts import host_names
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import cores_beyond, rented
-from recsim_train.sim.folding import Folding, folding_of, of_short_runs
+from recsim_train.sim.folding import Folding, compared_steps, folding_of, of_short_runs
 from recsim_train.sim.host.memory_check import check_memory, nearly_full
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import elasticities
@@ -132,11 +132,15 @@ def _say_folding(simulated: SimulatedRun, outcome: Outcome) -> SimulatedRun | No
         fewer = SimulatedRun(
             simulated.plan, simulated.cluster, half, simulated.counts, simulated.replay
         )
-        other = fewer.run(None, outcome.steps).speed
-        rate = outcome.speed.examples_per_second
-        if other is not None and other.examples_per_second is not None and rate:
-            error = abs(other.examples_per_second / rate - 1.0)
-            compared = HalfFolded(half.simulated, other.examples_per_second)
+        steps = compared_steps(simulated.plan, folding, outcome.steps)
+        other = fewer.run(None, steps).speed
+        rate, own = outcome.speed.examples_per_second, outcome.speed.examples_per_second
+        if steps < outcome.steps:
+            own = simulated.within(steps).examples_per_second
+        if other is not None and other.examples_per_second is not None and rate and own:
+            change = other.examples_per_second / own
+            error = abs(change - 1.0)
+            compared = HalfFolded(half.simulated, rate * change)
             outcome.facts.folding = replace(facts, half=compared, error=error)
             said += f"; {half.simulated} instead change the examples/s by {error:.1%}"
             if error > _COARSE:

@@ -14,6 +14,7 @@ from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.folding import Folding, Lateness, folding_of, of_short_runs
 from recsim_train.sim.run import simulate
+from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.trace.record import Outcome
 
 Plans = Callable[..., Plan]
@@ -146,12 +147,12 @@ def test_who_is_in_another_rack_stands_for_nobody(
 @pytest.mark.parametrize(
     ("trainers", "threads", "servers", "simulated"),
     [
-        (12, 16, 6, 4),  # 192 loops, 1,152 requests and those to dense servers; 4 have 64 loops
-        (12, 16, 2, 12),  # 576 of them
+        (12, 16, 6, 4),  # 192 loops, 1,344 requests; 4 have 64 loops
+        (12, 16, 1, 12),  # 384 of them
         (8, 32, 6, 4),  # two have 64 loops
         (7, 32, 6, 7),  # 4 are more than half of them
         (120, 4, 6, 15),  # 16 have 64 loops, and 15 divide 120
-        (120, 1, 2, 60),  # no more than 1,000 requests
+        (120, 1, 2, 60),  # no more than 400 requests
     ],
 )
 def test_many_loops_are_folded_further(
@@ -289,6 +290,39 @@ def test_few_steps_of_parted_loops_say_what_many_of_all_do(
     together = rate(12, 10)
     assert abs(parted / every - 1.0) < 0.03
     assert abs(parted / every - 1.0) < 0.5 * abs(together / every - 1.0)
+
+
+def test_what_folding_changes_is_seen_over_the_same_steps(
+    plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of parted loops over half of them."""
+    monkeypatch.setattr("recsim_train.sim.folding._BUSY", 10)
+    cluster = clusters(jitter=0.05, nic="2 Gbit/s")
+    plan = plans(
+        *VARIED["rows"],
+        model={"tables": TABLES},
+        training={"batch_size": 16, "steps": 40, "warmup_steps": 2},
+        roles={"trainers": 24, "embedding_servers": 2, "dense_servers": 1},
+        data={"eval_rows": 0},
+        simulation={"fold_above": 8, "what_if_steps": 0},
+    )
+    outcome = simulate(plan, cluster)
+    found = outcome.facts.folding
+    assert found is not None
+    assert found.half is not None
+    steps = outcome.steps // 2 + 1
+    assert steps < outcome.steps
+    rates, counts = [], None
+    for trainers in (found.simulated, found.half.simulated):
+        run = SimulatedRun(plan, cluster, Folding(24, trainers, exact=False), counts)
+        run.run(None, steps if rates else None)
+        counts = run.counts
+        rates.append(run.within(steps).examples_per_second or 0.0)
+    assert found.error == pytest.approx(abs(rates[1] / rates[0] - 1.0), rel=1e-9)
+    assert outcome.speed is not None
+    whole = outcome.speed.examples_per_second or 0.0
+    assert whole != rates[0]
+    assert found.half.examples_per_second == pytest.approx(whole * rates[1] / rates[0], rel=1e-9)
 
 
 @pytest.mark.parametrize(("least", "advised"), [(-1.0, True), (10.0, False)])

@@ -14,7 +14,7 @@ from math import log
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.results.statistics import Z95
-from recsim_train.sim.folding import folding_of
+from recsim_train.sim.folding import compared_steps, folding_of
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.bounds import name_of
 from recsim_train.strategy.registry import strategies
@@ -79,7 +79,8 @@ def out_of_step(
         said = "queue" in network.model_fields_set
         cause, known = None if said else "queue", "How packets wait hangs on hosts and switches"
     least, most = _STEPS
-    steps = min(outcome.steps, max(least, min(most, _ITERATIONS // len(plan.training))))
+    enough = max(least, min(most, _ITERATIONS // len(plan.training)))
+    steps = min(compared_steps(plan, simulated.folding, outcome.steps), enough)
     compared = simulated if fewer is None else fewer
     found = _rate(compared, *changed, steps, progress)
     own = compared.within(steps).examples_per_second
