@@ -1,4 +1,4 @@
-"""Cost against throughput."""
+"""Throughput against cost."""
 
 from __future__ import annotations
 
@@ -73,9 +73,10 @@ def frontier(answer: Recommended) -> Picture | None:
             axes.axhline(answer.wanted.target, color=GRID, linestyle=(0, (4, 3)), linewidth=1.2)
         axes.set_ylim(0, 1.15 * max(best, answer.wanted.target or 0.0))
         axes.set_xlim(0, None)
-        axes.set_ylabel("predicted throughput (examples/s)")
+        axes.locator_params(axis="x", integer=unit == "hosts")
+        axes.set_ylabel("predicted examples/s")
         axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
-        notes = "line: the most at each cost"
+        notes = "line: the most up to there"
         notes += "; dashed: the target" if answer.wanted.target is not None else ""
         along(axes, f"{unit} ({notes})")
         grid_of(axes)

@@ -22,7 +22,7 @@ from recsim_train.results.whole import BILLION, whole_of
 from recsim_train.sim.host.memory import PART_NAMES
 
 _HOURLY = "an hour"
-HEADS = ("strategy", "hosts", "divided", "predicted", "90 % interval", "bound", _HOURLY, "memory")
+HEADS = ("strategy", "hosts", "predicted", "90 % interval", "bound", _HOURLY, "memory", "divided")
 MEASURED_HEADS = (
     "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
 )  # fmt: skip
@@ -140,7 +140,7 @@ def document(
             doc.Chapter("", [table, *lines], Where.TERMINAL),
             doc.Chapter("The designs", [table], Where.WRITTEN, "designs"),
             doc.Chapter("Measured", compared[:1], Where.WRITTEN, "runs"),
-            doc.Chapter("Cost against throughput", drawn, Where.WRITTEN, "cost"),
+            doc.Chapter("Throughput against cost", drawn, Where.WRITTEN, "cost"),
             *_chapters(lines),
         ],
         footer=_footer(runs),
@@ -225,7 +225,7 @@ def _binds(design: Design) -> str:
         for name, share in busiest(design)
     ]
     do = relief(what)
-    return "; ".join(filter(None, [what, ", ".join(busy), do]))
+    return ". ".join(filter(None, ["; ".join(filter(None, [what, ", ".join(busy)])), do]))
 
 
 def _memory(design: Design) -> str:
@@ -273,10 +273,10 @@ def _cells(design: Design) -> list[str]:
     return [
         f"{design.kind}{', ' if more else ''}{more}",
         str(design.candidate.hosts),
-        divided(design).partition("(")[2].removesuffix(")"),
         text.rate(design.eps),
         text.between(ends) if ends else text.NONE,
         text.rate(row.get("bound_eps") or design.bound),
         _hourly(design),
         text.percent(row.get("memory_share")),
+        divided(design).partition("(")[2].removesuffix(")"),
     ]

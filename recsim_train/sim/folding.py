@@ -80,7 +80,7 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
         most = settings.fold_above
     if most is None:
         most = _usual(plan)
-    if not most or not _foldable(plan) or not _alike(cluster):
+    if not most or not foldable(plan) or not _alike(cluster):
         return every
     # places in a group differ where the net is cut
     hosts = max([1, *(group.size for group in plan.topology.groups)])
@@ -171,7 +171,7 @@ def _some(blocks: int, most: int) -> int:
     return even if 2 * even > most else ceil(blocks / ceil(blocks / most))
 
 
-def _foldable(plan: Plan) -> bool:
+def foldable(plan: Plan) -> bool:
     """Whether trainers ask nothing of each other but collectives."""
     own = plan.embedding is None or plan.embedding.service.access == "own"
     asked = [] if plan.dense is None else [shard.host for shard in plan.dense.shards]

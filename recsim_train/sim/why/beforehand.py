@@ -29,6 +29,7 @@ from recsim_train.sim.folding import (
 from recsim_train.sim.runtime import DeadlockError
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import iterations_asked
+from recsim_train.sim.why.shards_apart import together_again, with_shards_apart
 from recsim_train.sim.why.usage import by_class
 from recsim_train.trace.garbage import collected_at_end
 
@@ -84,17 +85,22 @@ def class_words(name: str) -> str:
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
     beside = 1.0 + len(plan.background) / len(plan.training)
+    apart = with_shards_apart(plan, cluster)
+    looked_at = apart or (plan, cluster)
     try:
-        looked, bounds, ends = _looked(plan, cluster, background=False)
+        looked, found, ends = _looked(*looked_at, background=False)
     except DeadlockError:  # workers wait for what those do
-        looked, bounds, ends = _looked(plan, cluster, background=True)
+        looked, found, ends = _looked(*looked_at, background=True)
         beside = 1.0
+    bounds = by_class(found)
+    if apart is not None:
+        bounds = together_again(bounds, plan, cluster, moved=apart[0])
     first = len(looked.runtime.training)  # what is worked out once is known after one of each loop
     each = (ends[-1] - ends[first - 1]) / max(1, len(ends) - first)
     folding, cost = folding_of(plan, cluster), _SOLVED * each * beside
     loops = _loops(plan, of_short_runs(plan, cluster, folding))
     asked = iterations_asked(plan, cluster, looked.runtime, loops)
-    return Beforehand(by_class(bounds), _seconds(plan, folding, cost), cost * asked)
+    return Beforehand(bounds, _seconds(plan, folding, cost), cost * asked)
 
 
 def _looked(
