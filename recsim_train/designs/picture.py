@@ -67,7 +67,7 @@ def frontier(answer: Recommended) -> Picture | None:
         chosen = answer.chosen
         axes.plot(
             [cost(chosen)], [chosen.eps or 0.0], marker="o", markersize=13, fillstyle="none",
-            color="#8a1c1c", markeredgewidth=1.6, linestyle="none", zorder=4, label="taken",
+            color="#d43f3f", markeredgewidth=1.6, linestyle="none", zorder=4, label="taken",
         )  # fmt: skip
         if answer.wanted.target is not None:
             axes.axhline(answer.wanted.target, color=GRID, linestyle=(0, (4, 3)), linewidth=1.2)

@@ -292,8 +292,10 @@ class Searcher:
         return self.found.wanted.order(design.candidate, self._thought(design))
 
     def _thought(self, design: Design) -> float:
-        """Examples per second that are held to the target."""
-        return (design.eps or 0.0) * (1.0 - self._margin)
+        """Examples per second that are held to the target: a short simulation, in which servers may
+        be left behind, is beyond its bound at times."""
+        eps = design.eps or 0.0
+        return (eps if design.whole else min(eps, design.bound)) * (1.0 - self._margin)
 
     def _may_do(self, design: Design) -> bool:
         return self.found.wanted.enough(self._thought(design))

@@ -19,7 +19,7 @@ Clusters = Callable[..., Cluster]
 TABLES = [{"rows": 2000, "ids": 4}] * 20
 
 
-def plan_of(plans: Plans, kind: str, trainers: int = 20, **roles: int) -> Plan:
+def plan_of(plans: Plans, kind: str, trainers: int = 40, **roles: int) -> Plan:
     options = {"hosts": 2} if kind == "hierarchical" else {}
     spread = {"trainers": trainers, "embedding_servers": 0, "dense_servers": 0, **roles}
     return plans(
@@ -34,9 +34,7 @@ def plan_of(plans: Plans, kind: str, trainers: int = 20, **roles: int) -> Plan:
 
 
 @pytest.mark.parametrize("together", [1, 4])
-@pytest.mark.parametrize(
-    "kind", ["flat_ps", "shadowsync", "allreduce", "localsgd", "hierarchical"]
-)
+@pytest.mark.parametrize("kind", ["flat_ps", "shadowsync", "allreduce", "localsgd", "hierarchical"])
 def test_bounds_are_those_of_a_look_at_all_trainers(
     kind: str, together: int, plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,19 +47,20 @@ def test_bounds_are_those_of_a_look_at_all_trainers(
     direct = beforehand(plan, cluster).bounds
     assert apart.keys() == direct.keys()
     for name, bound in direct.items():
-        assert 0.98 < apart[name] / bound < 1.08, name
+        highest = 1.1 if name == "loops" else 1.05
+        assert 0.995 < apart[name] / bound < highest, name
 
 
 @pytest.mark.parametrize(
     ("kind", "roles", "profile"),
     [
-        ("flat_ps", {"trainers": 16}, {}),
+        ("flat_ps", {"trainers": 32}, {}),
         ("flat_ps", {"embedding_servers": 2, "dense_servers": 1}, {}),
         ("allreduce", {"embedding_servers": 2}, {}),
         ("des", {}, {}),
         ("scalefreectr", {}, {}),
         ("flat_ps", {}, {"colocate": True}),
-        ("flat_ps", {}, {"topology": {"racks": 2, "hosts_per_rack": 10}}),
+        ("flat_ps", {}, {"topology": {"racks": 2, "hosts_per_rack": 20}}),
         ("flat_ps", {}, {"mixed": {"trainer": [{"count": 3, "cores": 2}, {}]}}),
         ("flat_ps", {}, {"per_host": {"trainer": 3}}),
     ],
@@ -77,7 +76,7 @@ def test_servers_that_there_are_stay(plans: Plans, clusters: Clusters) -> None:
     found = with_shards_apart(plan, clusters())
     assert found is not None
     moved, cluster = found
-    assert len(moved.of_role("embedding_server")) == 20
+    assert len(moved.of_role("embedding_server")) == 40
     assert len(moved.of_role("dense_server")) == 2
     assert cluster.host("embedding_server") == cluster.host("trainer")
     bounds = beforehand(plan, clusters(nic="1 Gbit/s")).bounds
