@@ -295,7 +295,7 @@ class Searcher:
         """Examples per second that are held to the target: a short simulation, in which servers may
         be left behind, is beyond its bound at times."""
         eps = design.eps or 0.0
-        return (eps if design.whole else min(eps, design.bound)) * (1.0 - self._margin)
+        return (eps if design.whole else min(eps, design.bound or eps)) * (1.0 - self._margin)
 
     def _may_do(self, design: Design) -> bool:
         return self.found.wanted.enough(self._thought(design))

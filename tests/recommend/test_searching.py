@@ -11,7 +11,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.designs import looking
 from recsim_train.designs.answer import NoDesignError, Recommended, answer_of, barriers
 from recsim_train.designs.looking import Look
-from recsim_train.designs.searching import Design, Found, Searcher, _reached
+from recsim_train.designs.searching import STAGES, Design, Found, Searcher, _reached
 from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
 from recsim_train.session.caller import NOBODY
@@ -244,6 +244,15 @@ def test_what_is_just_below_the_target_at_first_gets_a_longer_simulation(spaces:
         designs = simulated(space, {fewest[4]: (eps, 200.0), fewest[5]: (110.0, 200.0)})
         (best,) = search._best(designs, 1, 1)
         assert best.candidate.hosts == first
+
+
+def test_a_short_simulation_counts_for_no_more_than_its_bound(spaces: Spaces) -> None:
+    space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5], **FEW)
+    search = Searcher(space, Demand(), 1, NOBODY)
+    designs = simulated(space, {0: (150.0, 100.0), 1: (120.0, 130.0)})
+    assert search._best(designs, 1, 1) == [designs[1]]
+    designs[0].rounds = STAGES
+    assert search._place(designs[0]) < search._place(designs[1])  # that one is as any prediction
 
 
 def test_an_interrupt_leaves_what_is_known(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
