@@ -210,12 +210,12 @@ def _tied(answer: Recommended) -> str:
         others = len(answer.others)
         if not others:
             return "nothing else was simulated as long"
-        many = "other that was" if others == 1 else f"{others} others that were"
-        return f"it is told from the {many} simulated as long"
+        which = "other that was" if others == 1 else f"{others} others that were"
+        return f"it is told from the {which} simulated as long"
     few = min((answer.chosen, *answer.tied), key=lambda d: d.candidate.hosts)
-    rows = f"rows 2 to {1 + len(answer.tied)}" if len(answer.tied) > 1 else "row 2"
-    others = f"{len(answer.tied)} other{'s'[: len(answer.tied) != 1]} ({rows} above)"
-    said = f"{others} cannot be told from it"
+    many = len(answer.tied)
+    rows = "row 2" if many == 1 else f"rows 2 to {1 + many}"
+    said = f"{many} other{'s'[: many != 1]} ({rows} above) cannot be told from it"
     if few is answer.chosen:
         return said
     return f"{said}; with fewer hosts {few.kind} on {divided(few)}"
