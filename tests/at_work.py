@@ -11,17 +11,25 @@ import pandas as pd
 
 def rate_at_work(iterations: Iterable[Any], warmup: int, batch: int) -> float:
     """Examples per second, loop by loop. ``iterations``: each with loop, iteration, start, end."""
-    loops: dict[str, list[Any]] = {}
+    every: dict[str, list[Any]] = {}
     for i in iterations:
-        if i.iteration >= warmup:
-            loops.setdefault(i.loop, []).append(i)
-    start = max(own[0].start for own in loops.values())
-    end = min(own[-1].end for own in loops.values())
+        every.setdefault(i.loop, []).append(i)
+    counted = {loop: [i for i in own if i.iteration >= warmup] for loop, own in every.items()}
+    loops = {loop: own for loop, own in counted.items() if own}
+    quickest = min(loops.values(), key=lambda own: own[-1].end)
+    start, end = max(own[0].start for own in loops.values()), quickest[-1].end
+    middle = (quickest[0].start + end) / 2
+    if start > middle:  # of its last half another's warm-up, too
+        at_work = {loop: every[loop] for loop in loops}
+        start = max(middle, *(own[0].start for own in at_work.values()))
+    else:
+        at_work = loops
     if start >= end:  # never together
+        at_work = loops
         start = min(own[0].start for own in loops.values())
         end = max(own[-1].end for own in loops.values())
     done = 0.0
-    for own in loops.values():
+    for own in at_work.values():
         done += sum(
             max(0.0, min(i.end, end) - max(i.start, start)) / (i.end - i.start) for i in own
         )

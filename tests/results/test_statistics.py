@@ -23,6 +23,7 @@ from recsim_train.results.statistics import (
     window_rates,
 )
 from recsim_train.trace.record import Iteration
+from tests.at_work import rate_at_work
 
 
 def process(durations: list[float], loop: str = "trainer[0].worker[0]") -> list[Iteration]:
@@ -224,3 +225,18 @@ def test_the_least_error_that_is_claimed_is_less_than_that_of_repeats() -> None:
     assert len(medians) > 5
     assert 0.012 < min(medians) < max(medians) < 0.0545  # as the constant's comment has it
     assert statistics.median(medians) > NOISE
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_rate_is_that_by_hand_whoever_is_late_or_warms_up_slowly(seed: int) -> None:
+    draw = random.Random(seed)
+    done = []
+    for loop in range(draw.randint(1, 4)):
+        now = draw.random() * draw.choice([0, 1, 30])
+        for number in range(12):
+            slow = draw.choice([1, 1, 20]) if number < 2 else 1
+            end = now + slow * draw.uniform(0.1, 1.0)
+            done.append(Iteration(f"loop {loop}", number, now, end))
+            now = end
+    found = throughput(done, warmup=2, steps=10, batch_size=7).examples_per_second
+    assert found == pytest.approx(rate_at_work(done, 2, 7), rel=1e-9)
