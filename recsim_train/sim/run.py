@@ -134,9 +134,8 @@ def _say_folding(simulated: SimulatedRun, outcome: Outcome) -> SimulatedRun | No
         )
         steps = compared_steps(simulated.plan, folding, outcome.steps)
         other = fewer.run(None, steps).speed
-        rate, own = outcome.speed.examples_per_second, outcome.speed.examples_per_second
-        if steps < outcome.steps:
-            own = simulated.within(steps).examples_per_second
+        rate = outcome.speed.examples_per_second
+        own = rate if steps == outcome.steps else simulated.within(steps).examples_per_second
         if other is not None and other.examples_per_second is not None and rate and own:
             change = other.examples_per_second / own
             error = abs(change - 1.0)

@@ -87,7 +87,12 @@ def by_class(bounds: Mapping[str, float]) -> dict[str, float]:
     for resource, bound in bounds.items():
         name = resource if resource == "loops" else class_of(resource)
         found[name] = min(bound, found.get(name, bound))
-    return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
+    return tightest_first(found)
+
+
+def tightest_first(bounds: Mapping[str, float]) -> dict[str, float]:
+    """Bounds in order, equal ones by their names."""
+    return dict(sorted(bounds.items(), key=lambda item: (item[1], item[0])))
 
 
 def servers_needed(
