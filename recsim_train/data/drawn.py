@@ -142,19 +142,31 @@ def expected_in_table(asked: AskedTable) -> NDArray[np.float64]:
         absent = 1.0 if column.others == 0 else -np.expm1(lookups * np.log1p(-MISSING_ID))
         counts[0] = lookups - there, absent
     if column.others:
-        zipf, starts = column.zipf, [part.start for part in asked.parts]
-        (seen, others), masses = zipf.expected_seen(there), zipf.masses
-        ids = column.ids_of(np.arange(len(masses)))
-        whose = ids % len(starts)
-        if asked.parts[0].step == 1:
-            whose = np.searchsorted(starts, ids, side="right") - 1
-        first = np.stack([np.bincount(whose, w, len(starts)) for w in (None, masses, seen)])
-        # all but the first ranks lie anywhere
-        rest = np.array([len(range(*part)) for part in asked.parts]) - first[0]
-        rest /= max(1.0, rest.sum())
-        counts[:, 0] += there * (first[1] + rest * (1.0 - masses.sum()))
-        counts[:, 1] += first[2] + rest * others
+        whose, mass, rest = _cut(
+            asked.seed, asked.number, asked.rows, asked.ids, asked.zipf, asked.parts
+        )
+        seen, others = column.zipf.expected_seen(there)
+        counts[:, 0] += there * mass
+        counts[:, 1] += np.bincount(whose, seen, len(asked.parts)) + rest * others
     return np.minimum(counts, counts[:, :1])
+
+
+@lru_cache(maxsize=1024)
+def _cut(
+    seed: int, number: int, rows: int, ids: int, zipf: float, parts: tuple[TablePart, ...]
+) -> tuple[NDArray[np.int64], draws.Floats, draws.Floats]:
+    """(In which part each of the first ranks lies; each part's share of all draws, and of all other
+    ranks, which lie anywhere)."""
+    column, *_ = _law(seed, number, rows, ids, zipf)
+    masses, starts = column.zipf.masses, [part.start for part in parts]
+    found = column.ids_of(np.arange(len(masses)))
+    whose = found % len(starts)
+    if parts[0].step == 1:
+        whose = np.searchsorted(starts, found, side="right") - 1
+    first, mass = (np.bincount(whose, w, len(starts)) for w in (None, masses))
+    rest = np.array([len(range(*part)) for part in parts]) - first.astype(np.float64)
+    rest /= max(1.0, rest.sum())
+    return whose, mass + rest * (1.0 - masses.sum()), rest
 
 
 class _Law(NamedTuple):

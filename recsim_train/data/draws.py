@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,14 +154,23 @@ class Zipf:
     def expected_seen(self, draws: float) -> tuple[Floats, float]:
         """Of each of the first ranks the chance that it is among independent draws; and how many of
         all others are expected to be."""
-        seen = -np.expm1(draws * np.log1p(-np.minimum(self._masses, 1.0 - 1e-16)))
+        seen = -np.expm1(draws * self._missed)
         if self.size == self._head:
             return seen, 0.0
+        width, missed = self._others
+        return seen, float((width * -np.expm1(draws * missed)).sum())
+
+    @cached_property
+    def _missed(self) -> Floats:
+        """Of each of the first ranks the logarithm of the chance that a draw is another one."""
+        return np.log1p(-np.minimum(self._masses, 1.0 - 1e-16))
+
+    @cached_property
+    def _others(self) -> tuple[Floats, Floats]:
+        """How many ranks there are in each range of all others, and the same of one of them."""
         edges = np.geomspace(self._head + 0.5, self.size + 0.5, _BINS + 1)
-        integral = self._integrals(edges)
         width = np.diff(edges)
-        mass = np.diff(integral) / self._total / width
-        return seen, float((width * -np.expm1(draws * np.log1p(-mass))).sum())
+        return width, np.log1p(-np.diff(self._integrals(edges)) / self._total / width)
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ steps are all alike, as the mean of the counted ones, and caches as full as they
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +57,12 @@ class ExpectedCache(CacheSteps):
         if self._keep:
             turnover = self._mean(rules.warmup_steps, rules.steps)
         stops = [*first[1:], trainers]
+        assert plan.embedding is not None
+        own = plan.embedding.shards[0].host.role == "trainer"
 
         def stands(rows: Rows) -> Rows:
             spans = zip(first, stops, strict=True)
-            return np.stack([rows[start:stop].mean(axis=0) for start, stop in spans])
+            return np.stack([_mean_of(rows, start, stop, own=own) for start, stop in spans])
 
         self._turnover = tuple(map(stands, turnover))
         each = GOLDEN / 2**64 * np.arange(simulated * one.shape[1])
@@ -101,14 +103,15 @@ class ExpectedCache(CacheSteps):
 
     def _mean(self, warmup: int, counted: int) -> tuple[Rows, Rows, Rows]:
         """(missing, evicted, kept) of a step, in the mean of the counted ones."""
-        seen, slots, end = self._distinct.seen, sum(self._of_all), warmup + counted
+        seen, rows_of = self._distinct.seen, self._distinct.count
+        slots, end = sum(self._of_all), warmup + counted
         begun, ended = seen(warmup), seen(end)
         if ended.sum() <= slots:
             return (ended - begun) / counted, np.zeros_like(ended), seen(warmup + counted / 2)
         full, above = 0.0, float(end)
         for _ in range(_HALVINGS):
             middle = (full + above) / 2
-            if seen(middle).sum() <= slots:
+            if rows_of(middle) <= slots:
                 full = middle
             else:
                 above = middle
@@ -120,6 +123,15 @@ class ExpectedCache(CacheSteps):
             evicted /= epoch
         evicted *= min(1.0, (end - full) / counted)
         return np.maximum(kept - begun, 0.0) / counted + evicted, evicted, kept
+
+
+def _mean_of(rows: Rows, start: int, stop: int, *, own: bool) -> NDArray[np.float64]:
+    """Of some trainers; ``own``: the first one's shard counts as that of each, which has one."""
+    found = rows[start:stop].copy()
+    for n in range(start + 1, stop) if own else ():
+        found[n - start, [start, n]] = found[n - start, [n, start]]
+    mean: NDArray[np.float64] = found.mean(axis=0)
+    return mean
 
 
 class _DistinctRows:
@@ -160,11 +172,22 @@ class _DistinctRows:
     def seen(self, steps: float) -> Rows:
         """Of the stream's first ``steps`` steps; a share of one, too."""
         found = np.zeros(self._shape)
-        examples = min(round(steps * self._examples), self._rows)
-        for number, (table, parts) in enumerate(zip(self._tables, self._parts, strict=True)):
-            seed, zipf = self._synthetic.seed, self._synthetic.zipf
-            asked = AskedTable(
-                number, table.rows, table.ids, table.variable, parts, seed, zipf, examples, 0, 0
-            )
-            np.add.at(found, self._whose[number], expected_in_table(asked)[:, 1])
+        for whose, rows in zip(self._whose, self._by_table(steps, self._parts), strict=True):
+            np.add.at(found, whose, rows)
         return found
+
+    def count(self, steps: float) -> float:
+        """The same of all trainers and shards together."""
+        whole = [(TablePart(0, table.rows),) for table in self._tables]
+        return sum(float(rows.sum()) for rows in self._by_table(steps, whole))
+
+    def _by_table(
+        self, steps: float, parts: Sequence[tuple[TablePart, ...]]
+    ) -> Iterator[NDArray[np.float64]]:
+        examples = min(round(steps * self._examples), self._rows)
+        seed, zipf = self._synthetic.seed, self._synthetic.zipf
+        for number, (table, cut) in enumerate(zip(self._tables, parts, strict=True)):
+            asked = AskedTable(
+                number, table.rows, table.ids, table.variable, cut, seed, zipf, examples, 0, 0
+            )
+            yield expected_in_table(asked)[:, 1]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -171,7 +172,10 @@ def table_rows(model: Model) -> tuple[int, ...]:
 
 def ownership(plan: Plan, trainer: int) -> Ownership:
     """What a trainer of the plan owns."""
-    return Ownership.of(table_rows(plan.experiment.model), trainer, plan.experiment.roles.trainers)
+    return _owned(table_rows(plan.experiment.model), trainer, plan.experiment.roles.trainers)
+
+
+_owned = lru_cache(maxsize=4096)(Ownership.of)
 
 
 def slots_of(plan: Plan, trainer: int) -> int:

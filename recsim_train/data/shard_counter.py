@@ -72,8 +72,10 @@ class ShardCounter:
         """Of each table, as its slices cut it."""
         cuts: list[set[TablePart]] = [set() for _ in self._model.tables]
         for s in self._slices:
-            remainders = range(s.step) if s.step > 1 else [s.start]
-            cuts[s.table] |= {TablePart(start, s.stop, s.step) for start in remainders}
+            if s.step == 1:
+                cuts[s.table].add(TablePart(s.start, s.stop))
+            else:
+                cuts[s.table] |= {TablePart(start, s.stop, s.step) for start in range(s.step)}
         whole = [(TablePart(0, table.rows),) for table in self._model.tables]
         return [tuple(sorted(cut)) or all_ for cut, all_ in zip(cuts, whole, strict=True)]
 
@@ -81,7 +83,8 @@ class ShardCounter:
     def _places(self) -> list[int]:
         """Where each slice's part is among those of all tables."""
         order = [(t, part.start) for t, parts in enumerate(self._parts) for part in parts]
-        return [order.index((s.table, s.start)) for s in self._slices]
+        places = {part: place for place, part in enumerate(order)}
+        return [places[s.table, s.start] for s in self._slices]
 
     def joined(self, tables: Sequence[NDArray[_Number]]) -> NDArray[_Number]:
         """[batches, shards + 1, 2]: as `count`, from the counts of each table's parts."""

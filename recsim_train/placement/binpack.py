@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from recsim_train.config.cluster import USUAL
-from recsim_train.config.experiment import Experiment
+from recsim_train.config.experiment import Experiment, Model, Placement, Training
 from recsim_train.placement.plan import TableSlice
 from recsim_train.placement.program import column_range
 from recsim_train.workload import shape
@@ -20,6 +21,9 @@ _WEIGHTS: Mapping[str, float] = {
 """Of prices, relative to each other (a random row access against a streamed byte): placement must
 be the same in both worlds and for every profile, so it never depends on one machine's calibration.
 Calls count nothing: each table has as many of them."""
+
+_WHATEVER = {"steps": 1, "warmup_steps": 0, "threads": 1}
+"""Settings of training that do not matter here: plans that differ in them have the same shards."""
 
 
 class Need(NamedTuple):
@@ -35,13 +39,13 @@ class Need(NamedTuple):
         return Need(self.size + share * other.size, self.time + share * other.time)
 
 
-def table_needs(experiment: Experiment) -> list[Need]:
+def table_needs(model: Model, training: Training, placement: Placement) -> list[Need]:
     """What is balanced, per table; with ``cost: bytes`` both are the bytes."""
-    model, b = experiment.model, experiment.training.batch_size
+    b = training.batch_size
 
     def time(table: int) -> float:
         ids = b * shape.mean_ids(model, table)
-        scope = Scope(model, experiment.training, batch=b, ids=ids, unique=ids, tables=1)
+        scope = Scope(model, training, batch=b, ids=ids, unique=ids, tables=1)
         work = cost("lookup_pooled", scope), cost("update_pooled", scope)
         return sum(seconds(part, _WEIGHTS)[0] for part in work)
 
@@ -51,7 +55,7 @@ def table_needs(experiment: Experiment) -> list[Need]:
         return [value / total for value in values]
 
     sizes = shares(lambda table: model.tables[table].rows)
-    times = sizes if experiment.placement.cost == "bytes" else shares(time)
+    times = sizes if placement.cost == "bytes" else shares(time)
     return [Need(*pair) for pair in zip(sizes, times, strict=True)]
 
 
@@ -96,10 +100,17 @@ def pack_tables(
     split by rows over all shards; the others go, largest need first, to the shard whose larger need
     is then the least (longest processing time first, Graham 1969, for two needs at once).
     """
-    model = experiment.model
-    needs = table_needs(experiment)
+    rules = experiment.training.model_copy(update=_WHATEVER)
+    return _packed(experiment.model, rules, experiment.placement, shards, whole_tables)
+
+
+@lru_cache(maxsize=64)
+def _packed(
+    model: Model, training: Training, placement: Placement, shards: int, whole_tables: bool
+) -> tuple[tuple[TableSlice, ...], ...]:
+    needs = table_needs(model, training, placement)
     # what is a fair share but for rounding does not exceed it
-    limit = experiment.placement.split_rows_above / shards * (1 + 1e-9)
+    limit = placement.split_rows_above / shards * (1 + 1e-9)
     content: list[list[TableSlice]] = [[] for _ in range(shards)]
     held = [Need(0.0, 0.0)] * shards
     whole = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Experiment, StrategyChoice
+from recsim_train.config.experiment import Experiment, Model, StrategyChoice
 from recsim_train.placement.binpack import cut_tables, row_cuts
 from recsim_train.placement.describe_net import caution
 from recsim_train.placement.plan import (
@@ -24,6 +26,7 @@ from recsim_train.placement.program import NetProgram, TaggedNet
 from recsim_train.placement.substitution import substitute
 from recsim_train.placement.tags import tagged
 from recsim_train.strategy.base import DenseService, EmbeddingService, JobSize, Topology
+from recsim_train.strategy.net import NetRequest
 from recsim_train.strategy.registry import create
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_parameters, value_bytes
@@ -83,9 +86,10 @@ def _job_size(experiment: Experiment) -> JobSize:
     )
 
 
-def with_servers(plan: Plan, role: ServerRole, count: int) -> Plan:
-    """The same run with ``count`` servers of a role. Raises UserError as `build_plan`."""
-    roles = plan.experiment.roles.model_copy(update={f"{role}s": count})
+def with_servers(plan: Plan, counts: Mapping[ServerRole, int]) -> Plan:
+    """The same run with other numbers of servers. Raises UserError as `build_plan`."""
+    update = {f"{role}s": count for role, count in counts.items()}
+    roles = plan.experiment.roles.model_copy(update=update)
     return build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
 
 
@@ -104,11 +108,16 @@ def _net(
                 f"are {experiment.roles.trainers} trainers; use outer: easgd, ma or bmuf, or "
                 f"roles.trainers={hosts}"
             )
-        model, batch = experiment.model, experiment.training.batch_size
-        return tagged(graph_of(model), request, batch, value_bytes(model), threads)
+        return _tagged(experiment.model, request, experiment.training.batch_size, threads)
     assert embedding is not None
     fields = tuple(tuple(s.table for s in shard.slices) for shard in embedding.shards)
     return substitute(experiment, request, hosts, fields)
+
+
+@lru_cache(maxsize=64)
+def _tagged(model: Model, request: NetRequest, batch: int, threads: int) -> TaggedNet:
+    """Of plans that differ in servers, or in hosts that are no part of a group, the same."""
+    return tagged(graph_of(model), request, batch, value_bytes(model), threads)
 
 
 def _unused(experiment: Experiment, topology: Topology) -> list[tuple[str, int]]:

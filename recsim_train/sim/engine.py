@@ -87,6 +87,9 @@ class Engine:
         """Start ``work`` after ``delay``; fires when it is done. No work is done at once."""
         event = Event(self._env)
         if delay > 0.0 and work > 0.0:
+            if isinstance(self.fluid, Unshared):
+                self.fluid.start(kind, work, event, delay)
+                return event
             start = self.fluid.start
             Timeout(self._env, delay).callbacks.append(lambda _: start(kind, work, event))
             return event

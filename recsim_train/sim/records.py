@@ -91,6 +91,18 @@ class Records:
                 return period
         return 1
 
+    def alike(self, first: int, second: int) -> bool:
+        """Whether all loops do each effect as often in one iteration as in another, whatever is
+        served for them."""
+        counts: dict[tuple[str, str, str], list[int]] = {}
+        for key, series in self._series.items():
+            if not key.effect.startswith("serve_"):
+                both = counts.setdefault((key.instance, key.loop, key.effect), [0, 0])
+                for place, iteration in enumerate((first, second)):
+                    if (total := series.by_iteration.get(iteration)) is not None:
+                        both[place] += total.count
+        return all(one == other for one, other in counts.values())
+
     def spread(self, effect: str, first: int, stop: int) -> float:
         """Standard deviation of the payload of one step, all roles together, over its mean.
 

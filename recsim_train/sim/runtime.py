@@ -15,7 +15,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import CacheSteps
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.transport import heads_of
+from recsim_train.placement.transport import Heads, heads_of
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness, parted
 from recsim_train.sim.host.machines import Machines
@@ -54,7 +54,8 @@ class Runtime:
     ``replay``: of the trainers' caches, where the strategy asks for one.
     ``folding``: which trainers stand for others; none: each is simulated. ``shared``: as of
     `recsim_train.sim.engine.Engine`. ``background``: whether background loops run; without them
-    nothing is left of a run that waits for one.
+    nothing is left of a run that waits for one. ``priced_as``: the plan by whose loops work is
+    priced; none: this one.
     """
 
     def __init__(
@@ -71,8 +72,9 @@ class Runtime:
         folding: Folding | None = None,
         shared: bool = True,
         background: bool = True,
+        priced_as: Plan | None = None,
     ) -> None:
-        experiment = plan.experiment
+        experiment, loops = plan.experiment, priced_as or plan
         trainers = experiment.roles.trainers
         self.folding = folding = folding or Folding(trainers, trainers)
         self.plan = plan
@@ -87,8 +89,8 @@ class Runtime:
             cluster,
             plan.examples,
             plan.operation_threads,
-            beside=_beside(plan, cluster),
-            queued=len(list(plan.loops(0))) > 1,
+            beside=_beside(loops, cluster),
+            queued=len(list(loops.loops(0))) > 1,
         )
         self.world = World(self.machines, self.pricing, self.records, counts)
         self.counts = counts
@@ -167,16 +169,16 @@ class Runtime:
         meeting = {member.name for member in members if member.trainer < simulated}
         if len(plan.together) == 1:
             meeting |= {loop.name for loop in plan.training}
-        jitter = self.machines.jitter
+        jitter, heads = self.machines.jitter, heads_of(plan)
         for state in loops:
             others = self.folding.standing(state.loop.trainer) - 1
             if others and state.name in meeting:
                 draw = jitter.draws(state.process.name, f"{state.label}/others")
                 state.lateness = None if draw is None else Lateness(draw, others)
-            self._serve(state)
+            self._serve(state, heads)
         return loops
 
-    def _serve(self, loop: LoopState) -> None:
+    def _serve(self, loop: LoopState, heads: Heads) -> None:
         """Start its threads at shards: one for each shard, over TCP one for each process."""
         over_tcp = self.plan.experiment.execution.transport == "tcp"
         made: dict[object, ServingThread] = {}
@@ -188,7 +190,6 @@ class Runtime:
                 key = shard.host if over_tcp else (service.name, shard.index)
                 if key not in made:
                     start = Connection if over_tcp else Rendezvous
-                    heads = heads_of(self.plan)
                     name = loop.name if over_tcp else f"{loop.name}.{service.name}[{shard.index}]"
                     made[key] = start(self.machines, self.pricing, heads, loop.process, host, name)
                 loop.serving[service.name, shard.index] = made[key]

@@ -4,6 +4,7 @@ when the 95 % interval of the throughput is narrow enough."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -69,23 +70,15 @@ class SimulatedRun:
         asked: list[tuple[str, Scope]] | None = None,
         *,
         calls: dict[tuple[str, str], list[float]] | None = None,
-        shared: bool = True,
-        background: bool = True,
     ) -> Outcome:
         """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
 
         ``asked``: where operations are noted with their shapes when each is first asked for;
-        ``calls``: where all computations are counted (`Machines.calls`). ``shared``: as of
-        `recsim_train.sim.engine.Engine`. ``background``: whether background loops run.
+        ``calls``: where all computations are counted (`Machines.calls`).
 
         Raises RunFailed where the strategy fails, or a host before there is a figure.
         """
         warmup, total = self.warmup, self.total
-
-        def on_iteration() -> None:
-            if progress is not None:
-                progress(len(runtime.records.iterations), total * len(runtime.training))
-
         enough = 0
 
         def on_step(completed: int) -> None:
@@ -98,18 +91,7 @@ class SimulatedRun:
                 enough = counted
                 runtime.stop()
 
-        self.runtime = runtime = Runtime(
-            self.plan,
-            self.cluster,
-            self.counts,
-            iterations=total,
-            on_iteration=on_iteration,
-            on_step=on_step,
-            replay=self.replay,
-            folding=self.folding,
-            shared=shared,
-            background=background,
-        )
+        runtime = self._runtime(progress, on_step)
         runtime.pricing.asked, runtime.machines.calls = asked, calls
         steady = Steady(self.plan, self.folding)
         aborted = ""
@@ -137,6 +119,55 @@ class SimulatedRun:
             outcome.speed = self.within(enough)
         say_surroundings(outcome, runtime, done, aborted)
         return outcome
+
+    def look(
+        self,
+        progress: Meter,
+        enough: Callable[[int], bool],
+        *,
+        background: bool,
+        priced_as: Plan,
+    ) -> dict[str, float]:
+        """Examples per second that each resource allows at most, as so many counted iterations show
+        it in which nobody waits for what others use.
+
+        ``enough``: whether so many are; ``background``, ``priced_as``: as of `Runtime`. Raises as
+        `run`, and DeadlockError where loops wait for what background loops do.
+        """
+
+        def on_step(completed: int) -> None:
+            if not runtime.machines.there.changing and enough(completed - self.warmup):
+                runtime.stop()
+
+        runtime = self._runtime(
+            progress, on_step, shared=False, background=background, priced_as=priced_as
+        )
+        runtime.run()
+        totals = runtime.records.totals(self.warmup, self.total)
+        iterations = everyones(runtime.records.iterations, self.folding)
+        return least_bounds(runtime, totals, iterations, runtime.snapshots()[self.warmup :])
+
+    def _runtime(
+        self, progress: Meter | None, on_step: Callable[[int], None], **how: Any
+    ) -> Runtime:
+        """Of one run; ``how``: as of `Runtime`."""
+
+        def on_iteration() -> None:
+            if progress is not None:
+                progress(len(runtime.records.iterations), self.total * len(runtime.training))
+
+        self.runtime = runtime = Runtime(
+            self.plan,
+            self.cluster,
+            self.counts,
+            iterations=self.total,
+            on_iteration=on_iteration,
+            on_step=on_step,
+            replay=self.replay,
+            folding=self.folding,
+            **how,
+        )
+        return runtime
 
     def _of_every_step(self, steps: int) -> tuple[Snapshot, Snapshot] | None:
         """The time that `recsim_train.results.statistics.throughput` counts."""
@@ -209,11 +240,6 @@ class SimulatedRun:
             outcome.warn(replay.warnings(steps))
         unfold(outcome, self.folding)
         return outcome
-
-    def least_bounds(self, outcome: Outcome) -> dict[str, float]:
-        """What each resource allows at most, examples per second; of a run of steps."""
-        closings = self.runtime.snapshots()[self.warmup :]
-        return least_bounds(self.runtime, outcome.totals, self._all, closings)
 
     def add_bounds(self, outcome: Outcome) -> None:
         """Add why the prediction is what it is."""

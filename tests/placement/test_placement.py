@@ -132,7 +132,7 @@ def test_a_price_that_is_added_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         spec = experiment([1000] * 2)
         tables = Table(rows=1000, ids=1), Table(rows=1000, ids=3)
         model = spec.model.model_copy(update={"tables": tables})
-        return [need.time for need in table_needs(spec.model_copy(update={"model": model}))]
+        return [need.time for need in table_needs(model, spec.training, spec.placement)]
 
     before = needs()
     monkeypatch.setitem(binpack._WEIGHTS, "hopped_id", 1e-5)
@@ -151,7 +151,7 @@ def test_an_access_to_a_random_row_weighs_more_than_a_byte_in_order() -> None:
         tables = Table(rows=1000, ids=1), Table(rows=1000, ids=8)
         update = {"tables": tables, "embedding_dim": dim, "bottom_mlp": (16, dim)}
         model = spec.model.model_copy(update=update)
-        return [need.time for need in table_needs(spec.model_copy(update={"model": model}))]
+        return [need.time for need in table_needs(model, spec.training, spec.placement)]
 
     # of one id a bag there is no sum, and wide rows are mostly their bytes; of narrow ones each
     # access is as dear as hundreds of bytes

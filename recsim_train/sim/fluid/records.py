@@ -65,17 +65,26 @@ def demand(uses: Iterable[tuple[Resource, float]], cap: float | None) -> tuple[U
 class Kind:
     """Activities that are alike: same uses, same cap, same weight, hence always the same rate."""
 
-    __slots__ = ("_pool", "address", "cap", "paced", "uses", "weight")
+    __slots__ = ("address", "cap", "paced", "uses", "weight")
 
-    def __init__(
-        self, address: int, uses: Uses, cap: float, paced: float, weight: float, pool: list[int]
-    ) -> None:
+    def __init__(self, address: int, uses: Uses, cap: float, paced: float, weight: float) -> None:
         self.address = address
         self.uses = uses
         self.cap = cap
         self.paced = paced
         """Times the lowest pace of what it uses: another cap."""
         self.weight = weight
+
+
+class PooledKind(Kind):
+    """One whose address is given to another one once nobody needs it any more."""
+
+    __slots__ = ("_pool",)
+
+    def __init__(
+        self, address: int, uses: Uses, cap: float, paced: float, weight: float, pool: list[int]
+    ) -> None:
+        super().__init__(address, uses, cap, paced, weight)
         self._pool = pool
 
     def __del__(self) -> None:

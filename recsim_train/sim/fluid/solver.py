@@ -38,7 +38,7 @@ from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
 from recsim_train.sim.fluid.activities import set_capacity, set_pace
 from recsim_train.sim.fluid.memory import WordBlock
-from recsim_train.sim.fluid.records import Activity, Kind, Resource, Uses, demand
+from recsim_train.sim.fluid.records import Activity, Kind, PooledKind, Resource, Uses, demand
 from recsim_train.trace.progress import Meter, unseen
 
 __all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses", "get_ready"]
@@ -152,7 +152,7 @@ class Fluid:
                 self.block.users(resource.address, resource.room)
         pool = self._kind_pools.setdefault(len(uses), [])
         address = self.block.kind([(r.address, c) for r, c in uses], cap, paced, weight, pool)
-        return Kind(address, uses, cap, paced, weight, pool)
+        return PooledKind(address, uses, cap, paced, weight, pool)
 
     # ------------------------------------------------------------------ changing
 

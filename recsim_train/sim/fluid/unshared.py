@@ -26,8 +26,8 @@ class Unshared:
         self.solves = 0
         self.resources: list[Resource] = []
         self.added = 0
-        self._running: dict[int, tuple[Kind, float, float, object]] = {}
-        """By serial: (kind, rate, when it ends, tag)."""
+        self._running: dict[int, tuple[Kind, float, float, float, object]] = {}
+        """By serial: (kind, rate, when it begins, when it ends, tag)."""
         self._ends: list[tuple[float, int]] = []
         """Heap of (when, serial); stopped ones stay in it until their time has come."""
         self._used: dict[Resource, float] = {}
@@ -69,16 +69,19 @@ class Unshared:
     ) -> Kind:
         """Activities with these uses."""
         wanted, alone = demand(uses, cap)
-        return Kind(0, wanted, alone, paced, weight, [])
+        return Kind(0, wanted, alone, paced, weight)
 
-    def start(self, kind: Kind, work: float, tag: object = None) -> None:
-        """Start an activity now."""
-        pace = min((resource.pace for resource, _ in kind.uses), default=inf)
+    def start(self, kind: Kind, work: float, tag: object = None, delay: float = 0.0) -> None:
+        """Start an activity after a ``delay``, in which nothing can slow it here, either."""
+        pace, used = inf, self._used
+        for resource, coefficient in kind.uses:
+            pace = min(pace, resource.pace)
+            used[resource] += coefficient * work
         rate = min(kind.cap, kind.paced * pace)
-        end = self.now + work / rate
-        self._running[self.added] = kind, rate, end, tag
+        begin = self.now + delay
+        end = begin + work / rate
+        self._running[self.added] = kind, rate, begin, end, tag
         heapq.heappush(self._ends, (end, self.added))
-        self._count(self._used, kind, work)
         self.added += 1
 
     def add(self, kind: Kind, work: float, tag: object = None) -> Activity:
@@ -97,8 +100,8 @@ class Unshared:
 
     def remove(self, activity: Activity) -> float:
         """Stop an activity before its end; returns the work that was left."""
-        kind, rate, end, _ = self._running.pop(activity.serial)
-        left = max(0.0, (end - self.now) * rate)
+        kind, rate, begin, end, _ = self._running.pop(activity.serial)
+        left = max(0.0, (end - max(self.now, begin)) * rate)
         self._count(self._used, kind, -left)
         return left
 
@@ -116,15 +119,16 @@ class Unshared:
         if due == inf or due > until * _ROUNDING:
             return []
         self.now = max(self.now, due)
-        done = []
-        while self.due <= due * _ROUNDING:
-            _, serial = heapq.heappop(self._ends)
-            done.append(self._running.pop(serial)[-1])
+        done, ends, last = [], self._ends, due * _ROUNDING
+        while ends and ends[0][0] <= last:
+            _, serial = heapq.heappop(ends)
+            if (ended := self._running.pop(serial, None)) is not None:
+                done.append(ended[-1])
         return done
 
     def used(self) -> list[float]:
         """Per resource, by index: units consumed so far."""
         used = dict(self._used)
-        for kind, rate, end, _ in self._running.values():
-            self._count(used, kind, (self.now - end) * rate)
+        for kind, rate, begin, end, _ in self._running.values():
+            self._count(used, kind, (max(self.now, begin) - end) * rate)
         return [used[resource] for resource in self.resources]

@@ -92,8 +92,42 @@ class HostMemory:
         return "needs" if self.whose == self.name else "need"
 
 
+@dataclass(frozen=True, slots=True)
+class _Each:
+    """What is the same for all processes of a plan, bytes."""
+
+    dense: int
+    """Of one replica of the dense weights."""
+    batch: float
+    activations: float
+    ids: float
+    """Of the ids of one batch."""
+
+
+def _each(plan: Plan) -> _Each:
+    model, b = plan.experiment.model, plan.examples
+    ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
+    apart = shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES
+    return _Each(
+        shape.dense_parameters(model) * shape.value_bytes(model),
+        b * (apart + shape.ID_BYTES * ids),
+        _activation_bytes(plan, ids),
+        b * shape.ID_BYTES * ids,
+    )
+
+
 def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryUse:
     """What one process holds when all is allocated. An estimate of the large parts."""
+    return _memory_of(plan, instance, available, _each(plan))
+
+
+def memory_of_all(plan: Plan, instances: Sequence[Instance], available: float) -> list[MemoryUse]:
+    """The same of several processes of a machine that has so many bytes."""
+    each = _each(plan)
+    return [_memory_of(plan, instance, available, each) for instance in instances]
+
+
+def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) -> MemoryUse:
     parts = {"process": float(PROCESS_BYTES)}
 
     def add(what: str, size: float) -> None:
@@ -102,10 +136,9 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
 
     training, model = plan.experiment.training, plan.experiment.model
     value, row = shape.value_bytes(model), shape.row_bytes(model)
-    weights = shape.dense_parameters(model) * value
-    batch = _batch_bytes(plan)
+    weights, batch = same.dense, same.batch
     own = plan.embedding is not None and plan.embedding.service.access == "own"
-    clients = 1 if own else len(plan.training)
+    clients, mine = 1 if own else len(plan.training), _training_loops(plan, instance)
     if plan.embedding is not None:
         for shard in plan.embedding.by_host.get(instance, ()):
             state = value if training.sparse_optimizer == "rowwise_adagrad" else 0
@@ -116,7 +149,7 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
             # of a lookup that is ahead of its update both ends remember the places of its ids
             ahead = 0 if plan.topology.cache is not None else plan.topology.ahead
             add("buffers", clients * ahead * plan.examples * ids * _place_bytes(plan))
-            others = 0 if own else len(plan.training) - _training_loops(plan, instance)
+            others = 0 if own else len(plan.training) - mine
             add("buffers", 2 * others * plan.examples * vectors * _narrow_row_bytes(plan))
     if plan.dense is not None:
         copies = 2 if training.dense_optimizer == "adagrad" else 1
@@ -124,7 +157,7 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
             if part.host == instance:
                 add("dense", copies * part.elements * value)
                 add("buffers", 2 * len(plan.training) * part.elements * value)
-                others = len(plan.training) - _training_loops(plan, instance)
+                others = len(plan.training) - mine
                 add("buffers", 2 * others * part.elements * _narrow_bytes(plan))
     loops = list(plan.loops(instance.index))
     if instance.role == "trainer":
@@ -137,11 +170,11 @@ def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryU
         # a receiver holds one more; a reader beside a loop makes several when there is room for one
         made = 1 if plan.of_role("reader") else together(plan.examples) - 1
         add("queues", batch * (plan.experiment.data.queue_batches + made) * len(loops))
-        workers, ahead = _training_loops(plan, instance), plan.topology.ahead
-        add("queues", workers * ahead * batch)
-        add("buffers", workers * ahead * _looked_up_bytes(plan, instance))
-        add("buffers", workers * _sent_bytes(plan, instance))
-        add("activations", _activation_bytes(plan) * len(loops))
+        if ahead := plan.topology.ahead:
+            add("queues", mine * ahead * batch)
+            add("buffers", mine * ahead * _looked_up_bytes(plan, instance, same.ids))
+        add("buffers", mine * _sent_bytes(plan, instance))
+        add("activations", same.activations * len(loops))
     elif instance.role == "reader":
         add("queues", batch * 2 * (plan.fed[instance] + 1))
     return MemoryUse(instance, parts, available)
@@ -173,29 +206,29 @@ def _place_bytes(plan: Plan) -> int:
     return shape.ID_BYTES * (2 if pooled and shape.many(plan.experiment.model) else 1)
 
 
-def _looked_up_bytes(plan: Plan, instance: Instance) -> float:
+def _looked_up_bytes(plan: Plan, instance: Instance, ids: float) -> float:
     """What a trainer holds of one batch that is prepared: its ids by shard and the vectors that
     answer them, as wide as they travel; where rows are asked for, its distinct ids and each id's
-    place among them; where there is a cache, ids only."""
+    place among them; where there is a cache, ids only. ``ids``: bytes of these."""
     if plan.embedding is None:
         return 0.0
-    model = plan.experiment.model
-    ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
     if plan.topology.cache is not None:
-        return plan.examples * shape.ID_BYTES * ids
-    own = 0 if plan.embedding.service.pooling == "server" else 2 * shape.ID_BYTES * ids
+        return ids
+    found = 0.0 if plan.embedding.service.pooling == "server" else 2 * ids
+    near = shape.row_bytes(plan.experiment.model)
+    far = _narrow_row_bytes(plan) or near
     for shard in plan.embedding.shards:
         asked, vectors = plan.looked_up[shard.index]
-        row = shape.row_bytes(model)
-        if shard.host != instance:
-            row = _narrow_row_bytes(plan) or row
-        own += shape.ID_BYTES * asked + vectors * row
-    return plan.examples * own
+        row = near if shard.host == instance else far
+        found += plan.examples * (shape.ID_BYTES * asked + vectors * row)
+    return found
 
 
 def _sent_bytes(plan: Plan, instance: Instance) -> float:
     """Narrow copies of what one loop sends to other processes and gets from them in a step."""
     size = 0.0
+    if not _narrow_bytes(plan):
+        return size
     if plan.embedding is not None and plan.embedding.service.access == "all":
         away = [shard for shard in plan.embedding.shards if shard.host != instance]
         vectors = sum(plan.looked_up[shard.index][1] for shard in away)
@@ -206,20 +239,12 @@ def _sent_bytes(plan: Plan, instance: Instance) -> float:
     return 2 * size
 
 
-def _batch_bytes(plan: Plan) -> float:
-    model, b = plan.experiment.model, plan.examples
-    ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
-    return b * (
-        shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES + shape.ID_BYTES * ids
-    )
-
-
-def _activation_bytes(plan: Plan) -> float:
-    """Activations and their gradients of one batch, with the embeddings that were looked up."""
+def _activation_bytes(plan: Plan, ids: float) -> float:
+    """Activations and their gradients of one batch, with the embeddings that were looked up.
+    ``ids``: of one example."""
     model, b = plan.experiment.model, plan.examples
     outputs = sum(operator.width for operator in graph_of(model).operators)
     pooled = plan.embedding is None or plan.embedding.service.pooling == "server"
-    ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
     looked_up = 2 * (len(model.tables) if pooled else ids) * model.row_width
     # of a dot interaction all products are held, of which its output has each pair once
     pairs = (len(model.tables) + 1) ** 2 if model.kind == "dlrm" else 0
@@ -233,7 +258,9 @@ def memory_uses(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     In which rack a host stands does not matter here, nor whether there is room for it. Raises
     NoHostError where ``mixed`` describes too few hosts.
     """
-    return [memory_of(plan, i, cluster.host_of(i.role, i.index).memory) for i in plan.instances]
+    hosts, same = [cluster.host_of(i.role, i.index) for i in plan.instances], _each(plan)
+    processes = zip(plan.instances, hosts, strict=True)
+    return [_memory_of(plan, i, host.memory, same) for i, host in processes]
 
 
 def by_host(uses: Sequence[MemoryUse], cluster: Cluster) -> list[HostMemory]:

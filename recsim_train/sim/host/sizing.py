@@ -51,7 +51,7 @@ def advice(plan: Plan, cluster: Cluster, host: HostMemory) -> str:
         servers = _search(plan, cluster, role, present + 1, enough)
         if servers is not None:
             return f"{servers} {plural(role, servers)} would be enough" + _room(
-                with_servers(plan, role, servers), cluster
+                with_servers(plan, {role: servers}), cluster
             )
         servers = smallest(plan, cluster, role)
         if full == role and servers is not None and servers > present:
@@ -90,7 +90,7 @@ def _search(
 
     def fits(servers: int) -> bool:
         try:
-            other = with_servers(plan, role, servers)
+            other = with_servers(plan, {role: servers})
             hosts = by_host(memory_uses(other, cluster), cluster)
             return bool(other.of_role(role)) and enough(hosts)
         except UserError:

@@ -24,26 +24,23 @@ from recsim_train.sim.folding import (
     folding_of,
     least_steps,
     of_short_runs,
-    requests_of,
 )
 from recsim_train.sim.runtime import DeadlockError
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import iterations_asked
-from recsim_train.sim.why.shards_apart import together_again, with_shards_apart
+from recsim_train.sim.why.shards_apart import with_shards_apart
 from recsim_train.sim.why.usage import by_class
 from recsim_train.trace.garbage import collected_at_end
 
 _TRAINERS = 1
 """So many stand for all, where they may, or one group of hosts: of a few steps those of two paces
 would be cut at different places."""
-_OWNERS = 32
+_OWNERS = 8
 """The same of trainers that own rows, each of which lie in few shards."""
-_THREADS = 2
+_THREADS = 1
 """So many of a trainer stand for all of its threads, where they may."""
 _WARMUP, _STEPS = 1, 2
-"""Iterations of each loop."""
-_MANY = 240, 1000
-"""Of more loops, or of loops that send more requests in a step, one is enough."""
+"""Iterations of each loop; a counted one is enough that does as much as the one before."""
 _SOLVED = 1.5
 """What an iteration takes with the solver, of what it takes without: 0.6 to 3 times in most
 settings, more where hundreds of loops share a resource."""
@@ -85,16 +82,11 @@ def class_words(name: str) -> str:
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""
     beside = 1.0 + len(plan.background) / len(plan.training)
-    apart = with_shards_apart(plan, cluster)
-    looked_at = apart or (plan, cluster)
     try:
-        looked, found, ends = _looked(*looked_at, background=False)
+        looked, bounds, ends = _looked(plan, cluster, background=False)
     except DeadlockError:  # workers wait for what those do
-        looked, found, ends = _looked(*looked_at, background=True)
+        looked, bounds, ends = _looked(plan, cluster, background=True)
         beside = 1.0
-    bounds = by_class(found)
-    if apart is not None:
-        bounds = together_again(bounds, plan, cluster, moved=apart[0])
     first = len(looked.runtime.training)  # what is worked out once is known after one of each loop
     each = (ends[-1] - ends[first - 1]) / max(1, len(ends) - first)
     folding, cost = folding_of(plan, cluster), _SOLVED * each * beside
@@ -106,20 +98,19 @@ def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
 def _looked(
     plan: Plan, cluster: Cluster, *, background: bool
 ) -> tuple[SimulatedRun, dict[str, float], list[float]]:
-    """(a few steps, bounds by resource, when each iteration ended here). Without ``background``
-    loops, which take what is left and would be as far ahead as nothing holds them back."""
+    """(a few steps, bounds by class, when each iteration ended here). Without ``background`` loops,
+    which take what is left and would be as far ahead as nothing holds them back."""
     looked_at, times = _few_loops(plan, together=background)
-    spec = looked_at.experiment
     most = _TRAINERS if plan.topology.cache is None else _OWNERS
-    folding = folding_of(looked_at, cluster, most=most)
-    loops, requests = _MANY
-    simulated = _loops(looked_at, folding)
-    asked = requests_of(looked_at) * simulated / len(looked_at.training)
-    steps = _STEPS if simulated <= loops and asked <= requests else 1
+    if apart := with_shards_apart(looked_at, cluster, most):
+        looked_at, cluster, folding = apart.plan, apart.cluster, apart.folding
+    else:
+        folding = folding_of(looked_at, cluster, most=most)
+    spec = looked_at.experiment
     rules = spec.training  # with all their steps, so that readers go on
     short = {
         "warmup_steps": min(_WARMUP, rules.warmup_steps),
-        "steps": max(steps, rules.steps),
+        "steps": max(_STEPS, rules.steps),
     }
     update = {
         "training": rules.model_copy(update=short),
@@ -130,7 +121,8 @@ def _looked(
     few = replace(looked_at, experiment=spec.model_copy(update=update))
     quiet = cluster.model_copy(update={"failures": None})
     caches = ExpectedCache(looked_at, folding.simulated) if _by_law(plan) else None
-    looked = SimulatedRun(few, quiet, folding, expected_counts(few), caches)
+    counts = apart.counts if apart else expected_counts(few)
+    looked = SimulatedRun(few, quiet, folding, counts, caches)
     if looked.replay is not None:
         looked.replay.check()
     ends: list[float] = []
@@ -138,17 +130,21 @@ def _looked(
     def ended(done: float, total: float, stage: str = "", so_far: str = "") -> None:
         ends.append(time.perf_counter())
 
-    outcome = looked.run(ended, steps, shared=False, background=background)
-    bounds = looked.least_bounds(outcome)
-    if "loops" in bounds:
-        bounds["loops"] *= times
-    return looked, bounds, ends
+    def enough(counted: int) -> bool:
+        last = few.experiment.training.warmup_steps + counted - 1
+        again = min(counted, last) > 0 and looked.runtime.records.alike(last - 1, last)
+        return again or counted == _STEPS
+
+    found = looked.look(ended, enough, background=background, priced_as=plan)
+    if "loops" in found:
+        found["loops"] *= times
+    return looked, apart.together_again(found) if apart else by_class(found), ends
 
 
 def _few_loops(plan: Plan, *, together: bool) -> tuple[Plan, float]:
-    """A plan with two training loops for each trainer, and how many times as many there are: what
-    each takes of what they share is the same, however many they are (one alone hands no interpreter
-    lock over). Not where other loops run beside them, ``together`` with all."""
+    """A plan with one training loop for each trainer, and how many times as many there are: what
+    each takes of what they share is the same, however many they are, if its work is priced as
+    theirs. Not where other loops run beside them, ``together`` with all."""
     if plan.worker_threads <= _THREADS or together:
         return plan, 1.0
     return retrained(plan, threads=_THREADS), plan.worker_threads / _THREADS

@@ -188,7 +188,7 @@ def elasticities(
         if short.replay is not None or not plan.of_role(role):
             continue
         try:
-            more = with_servers(short.plan, role, len(plan.of_role(role)) + 1)
+            more = with_servers(short.plan, {role: len(plan.of_role(role)) + 1})
             other = _Short(more, counts_for(more, folding.loops(more)), steps, None, folding)
             speed, simulated, outcome = other.run(cluster)
         except UserError as why:  # it cannot be built: the prediction itself stands
@@ -227,13 +227,14 @@ def _times(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str,
 def iterations_asked(plan: Plan, cluster: Cluster, runtime: Runtime, loops: int) -> int:
     """About how many iterations all short runs simulate, of so many loops; ``runtime``: of any
     simulation of the plan."""
-    wanted = plan.experiment.simulation.what_if_steps
+    if not (wanted := plan.experiment.simulation.what_if_steps):
+        return 0
     names = _inputs(cluster, runtime, plan.operation_threads)
     rates = sum(name in RATES for name in names)
     servers = sum(bool(plan.of_role(role)) for role in SERVERS)
-    runs = 1 + len(plackett_burman(len(names) + _SPARE)) + rates + servers
+    runs = 1 + _size(len(names) + _SPARE) + rates + servers
     warmup = min(_WARMUP, plan.experiment.training.warmup_steps)
-    return runs * (warmup + wanted) * loops if wanted else 0
+    return runs * (warmup + wanted) * loops
 
 
 def _inputs(cluster: Cluster, runtime: Runtime, threads: int) -> list[str]:
@@ -256,9 +257,14 @@ def _inputs(cluster: Cluster, runtime: Runtime, threads: int) -> list[str]:
     return ["cores", "nic", *uplink, *latency, *prices, *serial, *wake, *measured]
 
 
+def _size(columns: int) -> int:
+    """Runs of a design with so many columns."""
+    return next(size for size in _SIZES if size > columns)
+
+
 def plackett_burman(columns: int) -> NDArray[np.float64]:
     """[runs, runs - 1] of +1 and -1: orthogonal columns, each of mean 0 (Paley's construction)."""
-    runs = next(size for size in _SIZES if size > columns)
+    runs = _size(columns)
     prime = runs - 1
     squares = {i * i % prime for i in range(1, prime)}
     sign = np.array([0.0, *(1.0 if i in squares else -1.0 for i in range(1, prime))])

@@ -1,61 +1,114 @@
-"""Shards in trainers, looked at as if servers on hosts like theirs had them.
+"""Shards in trainers, looked at as if servers on hosts like theirs had all but a few of them.
 
 Trainers that ask each other do not stand for each other (`recsim_train.sim.folding`), so that a
-look at T of them follows T times T requests. In servers the shards would do the same work, and
-there one trainer stands for all: each trainer's host is charged with both afterwards. Of T shards
-one is in the trainer that asks, and as many as processes share a host are on its host: what these
-take less is taken off of all, so that what is left is a bound.
+look at T of them follows T times T requests. Where servers have the shards n trainers, those of one
+group of hosts, stand for all. They have shards of their own, the smallest ones. Their hosts are
+charged afterwards with what the busiest server's does for all others; that a host with more of the
+rows asks others for less counts as what it does for n trainers more than the idlest one, which is
+at least as much, so that what is left is a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.data.counts import IdCounts, expected_counts
+from recsim_train.data.replay import spread
 from recsim_train.placement.build import with_servers
-from recsim_train.placement.plan import SERVERS, Plan
-from recsim_train.sim.folding import foldable
-from recsim_train.sim.why.usage import tightest_first
+from recsim_train.placement.plan import SERVERS, Plan, ServerRole
+from recsim_train.sim.folding import Folding, foldable, folding_of
+from recsim_train.sim.why.usage import by_class, class_of, tightest_first
 
-_WORTH_IT = 32
-"""Up to so many trainers are looked at as they are: of few it matters more what each has itself."""
-_HIDDEN = 0.05
-"""Share of a loop's own time that is left out to be sure of a bound: beside its own shard's part it
-was 0 to 0.046 less in looks at all trainers, of five strategies at two models. Why is not known."""
+_OTHER_END = {"NIC send": "NIC receive", "NIC receive": "NIC send"}
+"""What a server receives its clients send."""
 
 
-def with_shards_apart(plan: Plan, cluster: Cluster) -> tuple[Plan, Cluster] | None:
-    """The plan and its cluster with as many servers as trainers for what all trainers ask each
-    other for; None: they do not, or through caches, are few, or their hosts differ."""
+@dataclass(frozen=True, slots=True)
+class ShardsApart:
+    """A plan whose simulated trainers have a shard each, and servers the others."""
+
+    plan: Plan
+    cluster: Cluster
+    folding: Folding
+    moved: tuple[ServerRole, ...]
+    """Who has what trainers had."""
+    counts: IdCounts
+    """By shard, wherever these are."""
+
+    def together_again(self, bounds: Mapping[str, float]) -> dict[str, float]:
+        """Of bounds by resource those by class, with the shards in trainers."""
+        share = self.folding.simulated / self.folding.trainers
+        names = {role.replace("_", " ") for role in self.moved}
+        served: dict[str, list[float]] = {}
+        for resource, bound in bounds.items():
+            name = resource if resource == "loops" else class_of(resource)
+            if name.partition(": ")[0] in names:
+                served.setdefault(name, []).append(1.0 / bound)
+        known = by_class(bounds)
+        demand = {name: 1.0 / bound for name, bound in known.items() if name not in served}
+        for name, each in served.items():
+            owner, _, part = name.partition(": ")
+            spared = served.get(f"{owner}: {_OTHER_END.get(part, part)}", [0.0])
+            here = (1.0 - share) * max(each) - share * (max(spared) - min(spared))
+            mine = f"trainer: {part}"
+            demand[mine] = demand.get(mine, 0.0) + here
+        return tightest_first({name: 1.0 / each for name, each in demand.items() if each > 0.0})
+
+
+def with_shards_apart(plan: Plan, cluster: Cluster, most: int) -> ShardsApart | None:
+    """The plan with as many servers as trainers for what all trainers ask each other for, and
+    ``most`` trainers that stand for all, or one group of hosts; None: they do not, are few, or
+    their hosts differ."""
     trainers, together = plan.experiment.roles.trainers, cluster.together("trainer")
-    asked = not foldable(plan) and plan.topology.cache is None
     alike = not (cluster.colocate or cluster.mixed or cluster.topology or trainers % together)
-    if not asked or not alike or trainers <= _WORTH_IT:
+    if foldable(plan) or not alike:
         return None
-    apart, hosts, per_host = plan, dict(cluster.hosts), dict(cluster.per_host or {})
-    for role, service in zip(SERVERS, (plan.embedding, plan.dense), strict=True):
-        if service is not None and not plan.of_role(role):
-            apart = with_servers(apart, role, trainers)
-            hosts[role], per_host[role] = cluster.host("trainer"), together
+    services = zip(SERVERS, (plan.embedding, plan.dense), strict=True)
+    moved = [role for role, service in services if service and not plan.of_role(role)]
+    apart = with_servers(plan, dict.fromkeys(moved, trainers))
+    hosts, per_host = dict(cluster.hosts), dict(cluster.per_host or {})
+    for role in moved:
+        hosts[role], per_host[role] = cluster.host("trainer"), together
     if apart.followed != plan.followed or apart.topology != plan.topology:
         return None
-    return apart, cluster.model_copy(update={"hosts": hosts, "per_host": per_host})
+    around = cluster.model_copy(update={"hosts": hosts, "per_host": per_host})
+    folding = folding_of(apart, around, most=most)
+    if trainers % folding.simulated:
+        folding = folding_of(apart, around, most=1)
+    if trainers <= 3 * folding.simulated:
+        return None
+    counts = expected_counts(apart)
+    home = _at_home(apart, moved, counts, folding.simulated)
+    return ShardsApart(home, around, folding, tuple(moved), counts)
 
 
-def together_again(
-    bounds: Mapping[str, float], plan: Plan, cluster: Cluster, *, moved: Plan
-) -> dict[str, float]:
-    """Bounds by class of resources of a ``plan`` from those of it with shards ``moved`` apart."""
-    trainers, together = plan.experiment.roles.trainers, cluster.together("trainer")
-    servers = [role for role in SERVERS if moved.of_role(role) and not plan.of_role(role)]
-    names = {role.replace("_", " ") for role in servers}
-    demand: dict[str, float] = {}
-    for name, bound in bounds.items():
-        owner, _, part = name.partition(": ")
-        mine = f"trainer: {part}" if owner in names else name
-        less = (together if "NIC" in part else 1) / trainers
-        if owner == "loops":
-            less += _HIDDEN
-        remote = 1.0 - less if owner in {*names, "trainer", "loops"} else 1.0
-        demand[mine] = demand.get(mine, 0.0) + remote / bound
-    return tightest_first({name: 1.0 / each for name, each in demand.items() if each > 0.0})
+def _at_home(plan: Plan, moved: list[ServerRole], counts: IdCounts, count: int) -> Plan:
+    """The simulated trainers have shards of their own."""
+    embedding, dense, first = plan.embedding, plan.dense, _homes(plan, moved, counts, count)
+    if embedding is not None and "embedding_server" in moved:
+        shards = list(embedding.shards)
+        for n, trainer in zip(first, plan.of_role("trainer"), strict=False):
+            shards[n] = replace(shards[n], host=trainer)
+        embedding = replace(embedding, shards=tuple(shards))
+    if dense is not None and "dense_server" in moved:
+        parts = list(dense.shards)
+        for n, trainer in zip(first, plan.of_role("trainer"), strict=False):
+            parts[n] = replace(parts[n], host=trainer)
+        dense = replace(dense, shards=tuple(parts))
+    return replace(plan, embedding=embedding, dense=dense)
+
+
+def _homes(plan: Plan, moved: list[ServerRole], counts: IdCounts, count: int) -> Sequence[int]:
+    """Which shards: those of a group of so many that is neither large nor small; of trainers that
+    own rows those of the ones that are simulated."""
+    if "embedding_server" not in moved:
+        return range(count)
+    shards = range(plan.experiment.roles.trainers)
+    if plan.topology.cache is not None:
+        return spread(count, len(shards))
+    ids = [shard.ids for shard in counts.shard_counts(0, 0)]
+    groups = sorted(shards[::count], key=lambda n: sum(ids[n : n + count]))
+    first = groups[len(groups) // 2]
+    return shards[first : first + count]
