@@ -70,7 +70,7 @@ class ExpectedCache(CacheSteps):
         """Which part of a row has gathered before the first step: each a different one."""
         self._owned = np.rint(stands(one).sum(axis=1)).astype(int).tolist()
         self._ids, self._unique = round(ids_of_step(plan)), round(one.sum())
-        self._own_unique = float(self._distinct.seen(1.0 / plan.streams).sum())
+        self._own_unique = self._distinct.count(1.0 / plan.streams)
         self._steps: dict[int, ReplayedStep] = {}
 
     def step(self, index: int) -> ReplayedStep:

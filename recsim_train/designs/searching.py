@@ -50,6 +50,9 @@ _MORE = 2
 STAGES = len(_KEPT)
 _SOUNDED = 2
 """Designs of each strategy that are looked at first."""
+_BELOW = 0.05
+"""By how much the lower end of an interval is below its design's bound at least, relative: a design
+whose bound is just above the target does not surely meet it."""
 _LIMITS = {None: 10.0, 0: 60.0, 1: 120.0, 2: 300.0}
 """Seconds that a look (None), or a simulation by its round, may take: one that takes longer has
 failed, and the rest goes on."""
@@ -284,18 +287,23 @@ class Searcher:
 
         def may_be(design: Design) -> tuple[float, ...]:
             more = 1.0 + _SLACK[design.rounds - 1]
-            return self.found.wanted.order(design.candidate, self._thought(design) * more)
+            return self.found.wanted.order(design.candidate, self._thought(design, more))
 
         return sorted(known, key=may_be)[:count]
 
     def _place(self, design: Design) -> tuple[float, ...]:
         return self.found.wanted.order(design.candidate, self._thought(design))
 
-    def _thought(self, design: Design) -> float:
-        """Examples per second that are held to the target: a short simulation, in which servers may
-        be left behind, is beyond its bound at times."""
-        eps = design.eps or 0.0
-        return (eps if design.whole else min(eps, design.bound or eps)) * (1.0 - self._margin)
+    def _thought(self, design: Design, more: float = 1.0) -> float:
+        """Examples per second that are held to the target, where a simulation comes to so many
+        times what it did: a short one, in which servers may be left behind, is beyond its bound at
+        times."""
+        eps = (design.eps or 0.0) * more * (1.0 - self._margin)
+        if design.whole or not design.bound:
+            return eps
+        wanted = self.found.wanted
+        below = 0.0 if wanted.likely or wanted.target is None else _BELOW
+        return min(eps, design.bound * (1.0 - max(below, self._margin)))
 
     def _may_do(self, design: Design) -> bool:
         return self.found.wanted.enough(self._thought(design))
@@ -412,7 +420,7 @@ def _reached(
     for design in designs:
         if design.eps and design.bound:
             own = shares.setdefault(design.kind, [])
-            own.append((design.candidate.job.settings, design.eps / design.bound))
+            own.append((design.candidate.job.settings, min(1.0, design.eps / design.bound)))
     usual = of(share for own in shares.values() for _, share in own) if shares else 1.0
 
     def reached(design: Design) -> float:

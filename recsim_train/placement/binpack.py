@@ -22,7 +22,7 @@ _WEIGHTS: Mapping[str, float] = {
 be the same in both worlds and for every profile, so it never depends on one machine's calibration.
 Calls count nothing: each table has as many of them."""
 
-_WHATEVER = {"steps": 1, "warmup_steps": 0, "threads": 1}
+_UNRELATED = {"steps": 1, "warmup_steps": 0, "threads": 1}
 """Settings of training that do not matter here: plans that differ in them have the same shards."""
 
 
@@ -100,7 +100,7 @@ def pack_tables(
     split by rows over all shards; the others go, largest need first, to the shard whose larger need
     is then the least (longest processing time first, Graham 1969, for two needs at once).
     """
-    rules = experiment.training.model_copy(update=_WHATEVER)
+    rules = experiment.training.model_copy(update=_UNRELATED)
     return _packed(experiment.model, rules, experiment.placement, shards, whole_tables)
 
 

@@ -255,6 +255,19 @@ def test_a_short_simulation_counts_for_no_more_than_its_bound(spaces: Spaces) ->
     assert search._place(designs[0]) < search._place(designs[1])  # that one is as any prediction
 
 
+@pytest.mark.parametrize(("likely", "first"), [(False, 5), (True, 4)])
+def test_what_can_just_reach_the_target_does_not_surely_meet_it(
+    likely: bool, first: int, spaces: Spaces
+) -> None:
+    """Whatever a short simulation says: the lower end of an interval is below the bound."""
+    space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5], **FEW)
+    fewest = {c.hosts: number for number, c in reversed(list(enumerate(space.candidates)))}
+    search = Searcher(space, Demand(target=100.0, by="hosts", likely=likely), 1, NOBODY)
+    designs = simulated(space, {fewest[4]: (130.0, 102.0), fewest[5]: (110.0, 200.0)})
+    (best,) = search._best(designs, 1, 1)
+    assert best.candidate.hosts == first
+
+
 def test_an_interrupt_leaves_what_is_known(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
     space = spaces("strategy=allreduce", strategies="false", hosts=[2, 3, 4], **FEW)
     search = Searcher(space, Demand(), 1, NOBODY)

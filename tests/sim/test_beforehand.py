@@ -98,6 +98,24 @@ def test_bounds_are_of_trainers_that_stand_evenly_for_all(strategy: str) -> None
         assert found[name] == pytest.approx(bound, rel=0.03), name
 
 
+@pytest.mark.parametrize("strategy", ["flat_ps", "shadowsync"])
+def test_one_loop_stands_for_all_of_a_trainer(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the prices of as many: the interpreter's lock is handed over, cores are busy."""
+    asked = job(f"strategy={strategy}", *APART, "training.threads=4",
+                "cluster.hosts.default.cores=4", "training.steps=60",
+                "cluster.network.latency=50 us", "cluster.network.connection_cap=null",
+                "cluster.hosts.default.nic=1 Gbit/s",
+                profile="cluster_profiles/reference-2core.yaml")  # fmt: skip
+    one = beforehand(asked.plan, asked.profile).bounds
+    monkeypatch.setattr(module, "_THREADS", 4)
+    every = beforehand(asked.plan, asked.profile).bounds
+    assert one.keys() == every.keys()
+    for name, bound in every.items():
+        assert one[name] == pytest.approx(bound, rel=0.01), name
+
+
 CACHES = [
     "cluster.colocate=false", "cluster.hosts.default.nic=50 Mbit/s", "roles.embedding_servers=4",
     "strategy={kind: scalefreectr, cache_rows: 3000}", "model.tables=[{rows: 1000000, ids: 4}]",
@@ -179,6 +197,19 @@ def test_what_has_run_for_a_while_has_used_as_much(fluid: Unshared) -> None:
     assert fluid.remove(activity) == 0.25
     assert fluid.used() == [0.75]
     assert fluid.due == inf
+
+
+def test_what_begins_later_uses_nothing_before(fluid: Unshared) -> None:
+    kind = fluid.kind([(fluid.resource("link", 2.0), 1.0)])
+    fluid.start(kind, 4.0, "late", 1.0)
+    other = fluid.add(kind, 2.0)
+    assert fluid.due == 1.0
+    fluid.now = 0.5
+    assert fluid.used() == [1.0]
+    assert fluid.remove(other) == 1.0
+    fluid.now = 2.0
+    assert fluid.used() == [3.0]
+    assert (fluid.run(inf), fluid.now, fluid.used()) == (["late"], 3.0, [5.0])
 
 
 def test_a_slow_host_is_slow(fluid: Unshared) -> None:

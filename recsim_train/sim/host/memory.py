@@ -94,7 +94,7 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Each:
-    """What is the same for all processes of a plan, bytes."""
+    """What is the same for all processes of a plan, in bytes but for numbers of loops."""
 
     dense: int
     """Of one replica of the dense weights."""
@@ -102,17 +102,24 @@ class _Each:
     activations: float
     ids: float
     """Of the ids of one batch."""
+    loops: int
+    """Of a trainer."""
+    training: int
+    """Of these, those that train."""
 
 
 def _each(plan: Plan) -> _Each:
     model, b = plan.experiment.model, plan.examples
     ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
     apart = shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES
+    loops = [plan.loop(loop.loop) for loop in plan.loops(0)]
     return _Each(
         shape.dense_parameters(model) * shape.value_bytes(model),
         b * (apart + shape.ID_BYTES * ids),
         _activation_bytes(plan, ids),
         b * shape.ID_BYTES * ids,
+        len(loops),
+        sum(loop.training for loop in loops),
     )
 
 
@@ -138,7 +145,8 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
     value, row = shape.value_bytes(model), shape.row_bytes(model)
     weights, batch = same.dense, same.batch
     own = plan.embedding is not None and plan.embedding.service.access == "own"
-    clients, mine = 1 if own else len(plan.training), _training_loops(plan, instance)
+    clients = 1 if own else len(plan.training)
+    mine = same.training if instance.role == "trainer" else 0
     if plan.embedding is not None:
         for shard in plan.embedding.by_host.get(instance, ()):
             state = value if training.sparse_optimizer == "rowwise_adagrad" else 0
@@ -159,30 +167,24 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
                 add("buffers", 2 * len(plan.training) * part.elements * value)
                 others = len(plan.training) - mine
                 add("buffers", 2 * others * part.elements * _narrow_bytes(plan))
-    loops = list(plan.loops(instance.index))
     if instance.role == "trainer":
         # one replica with its optimizer's state; per loop a gradient, an accumulator, a copy
         copies = 2 if training.dense_optimizer == "adagrad" else 1
-        add("dense", weights * (copies + 3 * len(loops)))
+        add("dense", weights * (copies + 3 * same.loops))
         if plan.topology.thresholded is not None:  # per loop the sizes, and a residual if any
-            add("dense", (1 + plan.topology.residual) * weights * len(loops))
+            add("dense", (1 + plan.topology.residual) * weights * same.loops)
         add("cache", cache_bytes(plan, instance.index))
         # a receiver holds one more; a reader beside a loop makes several when there is room for one
         made = 1 if plan.of_role("reader") else together(plan.examples) - 1
-        add("queues", batch * (plan.experiment.data.queue_batches + made) * len(loops))
+        add("queues", batch * (plan.experiment.data.queue_batches + made) * same.loops)
         if ahead := plan.topology.ahead:
             add("queues", mine * ahead * batch)
             add("buffers", mine * ahead * _looked_up_bytes(plan, instance, same.ids))
         add("buffers", mine * _sent_bytes(plan, instance))
-        add("activations", same.activations * len(loops))
+        add("activations", same.activations * same.loops)
     elif instance.role == "reader":
         add("queues", batch * 2 * (plan.fed[instance] + 1))
     return MemoryUse(instance, parts, available)
-
-
-def _training_loops(plan: Plan, instance: Instance) -> int:
-    loops = plan.loops(instance.index) if instance.role == "trainer" else ()
-    return sum(plan.loop(loop.loop).training for loop in loops)
 
 
 def _narrow_bytes(plan: Plan) -> int:

@@ -2,10 +2,13 @@
 
 Trainers that ask each other do not stand for each other (`recsim_train.sim.folding`), so that a
 look at T of them follows T times T requests. Where servers have the shards n trainers, those of one
-group of hosts, stand for all. They have shards of their own, the smallest ones. Their hosts are
-charged afterwards with what the busiest server's does for all others; that a host with more of the
-rows asks others for less counts as what it does for n trainers more than the idlest one, which is
-at least as much, so that what is left is a bound.
+group of hosts, stand for all. They have shards of their own, as all do, and are charged afterwards
+with what the busiest server does for the T - n others.
+
+The trainer with that shard asks others for less than they do. So of network cards is taken off what
+a server receives from the trainers of a host (or sends them), of the busiest one more than of the
+idlest one. Cores and interpreter locks are spared less than they do more for the other trainers of
+the group; where there are none the same is taken off of them. What is left is a bound.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class ShardsApart:
 
     def together_again(self, bounds: Mapping[str, float]) -> dict[str, float]:
         """Of bounds by resource those by class, with the shards in trainers."""
-        share = self.folding.simulated / self.folding.trainers
+        trainers, simulated = self.folding.trainers, self.folding.simulated
         names = {role.replace("_", " ") for role in self.moved}
         served: dict[str, list[float]] = {}
         for resource, bound in bounds.items():
@@ -51,9 +54,13 @@ class ShardsApart:
         for name, each in served.items():
             owner, _, part = name.partition(": ")
             spared = served.get(f"{owner}: {_OTHER_END.get(part, part)}", [0.0])
-            here = (1.0 - share) * max(each) - share * (max(spared) - min(spared))
+            if part in _OTHER_END:
+                sparing = self.cluster.together("trainer")
+            else:
+                sparing = int(simulated == 1)
+            here = (trainers - simulated) * max(each) - sparing * (max(spared) - min(spared))
             mine = f"trainer: {part}"
-            demand[mine] = demand.get(mine, 0.0) + here
+            demand[mine] = demand.get(mine, 0.0) + here / trainers
         return tightest_first({name: 1.0 / each for name, each in demand.items() if each > 0.0})
 
 
