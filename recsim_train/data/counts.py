@@ -88,7 +88,13 @@ def depends_on_data(plan: Plan) -> bool:
 class IdCounts(ABC):
     """Counts of the batch that a loop gets in an iteration."""
 
-    def __init__(self, plan: Plan, source: str, loops: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        source: str,
+        loops: int | None = None,
+        counter: ShardCounter | None = None,
+    ) -> None:
         self.source = source
         """Where the counts come from, in one phrase for reports."""
         self.steps: int | None = None
@@ -96,7 +102,7 @@ class IdCounts(ABC):
         self.exact = False
         """Whether every step's own batches were counted."""
         self._loops = max(1, plan.streams if loops is None else loops)
-        self._counter = ShardCounter(plan)
+        self._counter = counter or ShardCounter(plan)
         self._lists: dict[int, list[ShardCount]] = {}
 
     @abstractmethod
@@ -184,8 +190,10 @@ class StreamCounts(IdCounts):
 class _ShapeCounts(IdCounts):
     """The same counts for every batch."""
 
-    def __init__(self, plan: Plan, source: str, counts: NDArray[np.int32]) -> None:
-        super().__init__(plan, f"ids from the shapes, {source}")
+    def __init__(
+        self, plan: Plan, source: str, counts: NDArray[np.int32], counter: ShardCounter
+    ) -> None:
+        super().__init__(plan, f"ids from the shapes, {source}", counter=counter)
         self._counts = counts
 
     def _of(self, index: int) -> NDArray[np.int32]:
@@ -208,7 +216,7 @@ def shape_counts(plan: Plan) -> IdCounts:
         ) as stream:
             sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
         source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {data.path}"
-        return _ShapeCounts(plan, source, np.rint(sampled).astype(np.int32))
+        return _ShapeCounts(plan, source, np.rint(sampled).astype(np.int32), counter)
     return expected_counts(plan)
 
 
@@ -219,7 +227,7 @@ def expected_counts(plan: Plan) -> IdCounts:
     counter = ShardCounter(plan)
     tables = counter.asked(synthetic, plan.examples, 0, synthetic.rows)
     (expected,) = counter.joined([expected_in_table(table)[None] for table in tables])
-    return _ShapeCounts(plan, source, np.rint(expected).astype(np.int32))
+    return _ShapeCounts(plan, source, np.rint(expected).astype(np.int32), counter)
 
 
 def feeding_data(data: Data) -> Data:

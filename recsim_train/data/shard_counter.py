@@ -74,7 +74,7 @@ class ShardCounter:
         for s in self._slices:
             if s.step == 1:
                 cuts[s.table].add(TablePart(s.start, s.stop))
-            else:
+            elif not cuts[s.table]:  # all remainders at once: others have the same step
                 cuts[s.table] |= {TablePart(start, s.stop, s.step) for start in range(s.step)}
         whole = [(TablePart(0, table.rows),) for table in self._model.tables]
         return [tuple(sorted(cut)) or all_ for cut, all_ in zip(cuts, whole, strict=True)]

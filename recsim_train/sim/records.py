@@ -8,6 +8,7 @@ An activity is booked as a whole where it begins. Seconds are those of its work:
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable
 from itertools import zip_longest
 from statistics import fmean, stdev
@@ -91,17 +92,14 @@ class Records:
                 return period
         return 1
 
-    def alike(self, first: int, second: int) -> bool:
-        """Whether all loops do each effect as often in one iteration as in another, whatever is
-        served for them."""
-        counts: dict[tuple[str, str, str], list[int]] = {}
+    def done(self) -> Counter[tuple[str, str, str]]:
+        """By process, loop and effect: how often, but for what is served for others."""
+        found: Counter[tuple[str, str, str]] = Counter()
         for key, series in self._series.items():
             if not key.effect.startswith("serve_"):
-                both = counts.setdefault((key.instance, key.loop, key.effect), [0, 0])
-                for place, iteration in enumerate((first, second)):
-                    if (total := series.by_iteration.get(iteration)) is not None:
-                        both[place] += total.count
-        return all(one == other for one, other in counts.values())
+                counts = (total.count for total in series.by_iteration.values())
+                found[key.instance, key.loop, key.effect] += sum(counts)
+        return found
 
     def spread(self, effect: str, first: int, stop: int) -> float:
         """Standard deviation of the payload of one step, all roles together, over its mean.

@@ -23,6 +23,7 @@ def test_the_pages_figures_are_the_files() -> None:
         return median(found[name] for found in parts[part])
 
     further = median(found["further"]["mean"] for found in parts["bounds"])
+    others = parts["bounds"][0]["designs"] - 1
 
     page = (ROOT / "docs/explain/scale.md").read_text(encoding="utf-8")
     for row in (
@@ -30,7 +31,7 @@ def test_the_pages_figures_are_the_files() -> None:
         f"| the same, every step simulated | {middle('all steps'):.1f} |",
         f"| each point of a sweep of six | {middle('sweep') / kept['points']:.1f} |",
         f"| bounds of a first design, with start | {middle('bounds', 'first'):.2f} |",
-        f"`recommend` looks at, in the mean | {further:.3f} |",
+        f"| of each of `recommend`'s {others} others, mean | {further:.3f} |",
     ):
         assert row in page
     assert kept["points"] == 6

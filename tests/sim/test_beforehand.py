@@ -135,6 +135,22 @@ def test_servers_bounds_are_of_what_all_caches_miss(trainers: int) -> None:
         assert found[name] == pytest.approx(really[name], rel=0.1), name
 
 
+@pytest.mark.parametrize("trainers", [4, 8])
+def test_what_runs_ahead_counts_once_for_each_step(trainers: int) -> None:
+    """Loops that prepare batches for the next steps do so for several in each of the first ones."""
+    asked = job(*CACHES, "strategy=scalefreectr", f"roles.trainers={trainers}",
+                "roles.embedding_servers=0", "model.tables=[{rows: 100000, ids: 30, count: 20}]",
+                "model.top_mlp=[1024, 512, 1]", "data.synthetic.rows=1000000",
+                "training.batch_size=256", "training.threads=4", "training.steps=24",
+                "cluster.hosts.default.nic=10 Gbit/s", "cluster.hosts.default.cores=8",
+                "simulation.precision=0 %")  # fmt: skip
+    found = beforehand(asked.plan, asked.profile).bounds
+    really = simulate(asked.plan, asked.profile).facts.class_bounds
+    for part in ("NIC receive", "NIC send"):
+        name = f"trainer: {part}"
+        assert found[name] == pytest.approx(really[name], rel=0.1), name
+
+
 def test_what_a_files_ids_need_is_read_from_it(tmp_path: Path) -> None:
     """Of few different ids a small cache holds two steps; by the generator's law it would not."""
     file = tmp_path / "few.txt"

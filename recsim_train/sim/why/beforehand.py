@@ -10,6 +10,7 @@ the prediction takes follows from how long these steps took here, just now.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -35,12 +36,14 @@ from recsim_train.trace.garbage import collected_at_end
 _TRAINERS = 1
 """So many stand for all, where they may, or one group of hosts: of a few steps those of two paces
 would be cut at different places."""
-_OWNERS = 8
+_OWNERS = 4
 """The same of trainers that own rows, each of which lie in few shards."""
 _THREADS = 1
 """So many of a trainer stand for all of its threads, where they may."""
-_WARMUP, _STEPS = 1, 2
-"""Iterations of each loop; a counted one is enough that does as much as the one before."""
+_WARMUP, _STEPS, _AHEAD = 1, 2, 8
+"""Iterations of each loop, and those where loops prepare batches ahead of training, for several
+steps in each of the first ones; a counted one is enough in which all loops do as much as in the one
+before."""
 _SOLVED = 1.5
 """What an iteration takes with the solver, of what it takes without: 0.6 to 3 times in most
 settings, more where hundreds of loops share a resource."""
@@ -108,9 +111,11 @@ def _looked(
         folding = folding_of(looked_at, cluster, most=most)
     spec = looked_at.experiment
     rules = spec.training  # with all their steps, so that readers go on
+    ahead = any(not (loop.training or loop.background) for loop in plan.topology.loops)
+    most_steps = _AHEAD if ahead else _STEPS
     short = {
         "warmup_steps": min(_WARMUP, rules.warmup_steps),
-        "steps": max(_STEPS, rules.steps),
+        "steps": max(most_steps, rules.steps),
     }
     update = {
         "training": rules.model_copy(update=short),
@@ -118,7 +123,9 @@ def _looked(
         "execution": spec.execution.model_copy(update={"max_spans": 0}),
         "simulation": spec.simulation.model_copy(update={"stragglers": False}),
     }
-    few = replace(looked_at, experiment=spec.model_copy(update=update))
+    queues = tuple(replace(queue, capacity=1) for queue in looked_at.topology.queues)
+    topology = replace(looked_at.topology, queues=queues)
+    few = replace(looked_at, experiment=spec.model_copy(update=update), topology=topology)
     quiet = cluster.model_copy(update={"failures": None})
     caches = ExpectedCache(looked_at, folding.simulated) if _by_law(plan) else None
     counts = apart.counts if apart else expected_counts(few)
@@ -130,10 +137,13 @@ def _looked(
     def ended(done: float, total: float, stage: str = "", so_far: str = "") -> None:
         ends.append(time.perf_counter())
 
+    done = [Counter[tuple[str, str, str]]()]
+
     def enough(counted: int) -> bool:
-        last = few.experiment.training.warmup_steps + counted - 1
-        again = min(counted, last) > 0 and looked.runtime.records.alike(last - 1, last)
-        return again or counted == _STEPS
+        done.append(looked.runtime.records.done())
+        if counted == most_steps:
+            return True
+        return counted > 0 and len(done) > 2 and done[-1] - done[-2] == done[-2] - done[-3]
 
     found = looked.look(ended, enough, background=background, priced_as=plan)
     if "loops" in found:
