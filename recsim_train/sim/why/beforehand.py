@@ -123,8 +123,10 @@ def _looked(
         "execution": spec.execution.model_copy(update={"max_spans": 0}),
         "simulation": spec.simulation.model_copy(update={"stragglers": False}),
     }
-    queues = tuple(replace(queue, capacity=1) for queue in looked_at.topology.queues)
-    topology = replace(looked_at.topology, queues=queues)
+    topology = looked_at.topology
+    if not background:  # as little ahead as can be; where loops do not get on so, they all run
+        queues = tuple(replace(queue, capacity=1) for queue in topology.queues)
+        topology = replace(topology, queues=queues)
     few = replace(looked_at, experiment=spec.model_copy(update=update), topology=topology)
     quiet = cluster.model_copy(update={"failures": None})
     caches = ExpectedCache(looked_at, folding.simulated) if _by_law(plan) else None
