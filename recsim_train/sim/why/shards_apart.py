@@ -72,7 +72,8 @@ def with_shards_apart(plan: Plan, cluster: Cluster, most: int) -> ShardsApart | 
     alike = not (cluster.colocate or cluster.mixed or cluster.topology or trainers % together)
     if foldable(plan) or not alike:
         return None
-    services = zip(SERVERS, (plan.embedding, plan.dense), strict=True)
+    shared = plan.embedding if plan.embedding and plan.embedding.service.access == "all" else None
+    services = zip(SERVERS, (shared, plan.dense), strict=True)
     moved = [role for role, service in services if service and not plan.of_role(role)]
     apart = with_servers(plan, dict.fromkeys(moved, trainers))
     hosts, per_host = dict(cluster.hosts), dict(cluster.per_host or {})
@@ -84,7 +85,7 @@ def with_shards_apart(plan: Plan, cluster: Cluster, most: int) -> ShardsApart | 
     folding = folding_of(apart, around, most=most)
     if trainers % folding.simulated:
         folding = folding_of(apart, around, most=1)
-    if trainers <= 3 * folding.simulated:
+    if trainers <= 3 * folding.simulated or trainers % folding.simulated:
         return None
     counts = expected_counts(apart)
     home = _at_home(apart, moved, counts, folding.simulated)
