@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from recsim_train.config.cluster import Cluster
@@ -125,13 +125,14 @@ def _each(plan: Plan) -> _Each:
 
 def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryUse:
     """What one process holds when all is allocated. An estimate of the large parts."""
-    return _memory_of(plan, instance, available, _each(plan))
+    (use,) = memory_of_all(plan, [(instance, available)])
+    return use
 
 
-def memory_of_all(plan: Plan, instances: Sequence[Instance], available: float) -> list[MemoryUse]:
-    """The same of several processes of a machine that has so many bytes."""
-    each = _each(plan)
-    return [_memory_of(plan, instance, available, each) for instance in instances]
+def memory_of_all(plan: Plan, processes: Iterable[tuple[Instance, float]]) -> list[MemoryUse]:
+    """The same of several processes, and of the bytes that each one's machine has."""
+    same = _each(plan)
+    return [_memory_of(plan, instance, available, same) for instance, available in processes]
 
 
 def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) -> MemoryUse:
@@ -260,9 +261,8 @@ def memory_uses(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     In which rack a host stands does not matter here, nor whether there is room for it. Raises
     NoHostError where ``mixed`` describes too few hosts.
     """
-    hosts, same = [cluster.host_of(i.role, i.index) for i in plan.instances], _each(plan)
-    processes = zip(plan.instances, hosts, strict=True)
-    return [_memory_of(plan, i, host.memory, same) for i, host in processes]
+    hosts = ((i, cluster.host_of(i.role, i.index).memory) for i in plan.instances)
+    return memory_of_all(plan, hosts)
 
 
 def by_host(uses: Sequence[MemoryUse], cluster: Cluster) -> list[HostMemory]:

@@ -96,7 +96,7 @@ def memory_check(plan: Plan, cluster: Cluster) -> MemoryCheck:
 
 def machine_check(plan: Plan, host: Host) -> MemoryCheck:
     """Whether and how a plan fits into one machine of type ``host``."""
-    uses = tuple(memory_of_all(plan, plan.instances, host.memory))
+    uses = tuple(memory_of_all(plan, [(i, host.memory) for i in plan.instances]))
     return _checked([HostMemory(MACHINE, uses)], lambda: check_machine(plan, host), {}, {})
 
 
@@ -148,7 +148,7 @@ def check_machine(plan: Plan, host: Host, here: Sequence[Instance] | None = None
 
     Raises DoesNotFitError, in one sentence with the figures, where they do not fit together.
     """
-    uses = memory_of_all(plan, here or plan.instances, host.memory)
+    uses = memory_of_all(plan, [(i, host.memory) for i in here or plan.instances])
     needed = sum(use.needed for use in uses)
     if needed > host.memory:
         shares: dict[Role, float] = {}

@@ -94,16 +94,13 @@ def with_shards_apart(plan: Plan, cluster: Cluster, most: int) -> ShardsApart | 
 
 def _at_home(plan: Plan, moved: list[ServerRole], counts: IdCounts, count: int) -> Plan:
     """The simulated trainers have shards of their own."""
-    embedding, dense, first = plan.embedding, plan.dense, _homes(plan, moved, counts, count)
+    embedding, dense = plan.embedding, plan.dense
+    homes = dict(zip(_homes(plan, moved, counts, count), plan.of_role("trainer"), strict=False))
     if embedding is not None and "embedding_server" in moved:
-        shards = list(embedding.shards)
-        for n, trainer in zip(first, plan.of_role("trainer"), strict=False):
-            shards[n] = replace(shards[n], host=trainer)
+        shards = (replace(s, host=homes.get(s.index, s.host)) for s in embedding.shards)
         embedding = replace(embedding, shards=tuple(shards))
     if dense is not None and "dense_server" in moved:
-        parts = list(dense.shards)
-        for n, trainer in zip(first, plan.of_role("trainer"), strict=False):
-            parts[n] = replace(parts[n], host=trainer)
+        parts = (replace(s, host=homes.get(s.index, s.host)) for s in dense.shards)
         dense = replace(dense, shards=tuple(parts))
     return replace(plan, embedding=embedding, dense=dense)
 
