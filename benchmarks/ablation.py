@@ -47,6 +47,10 @@ SETS = (
 """How long a prediction is simulated here: the comparison is of many, not of one."""
 
 
+TWO_FRAMES = "2896 B"
+"""What emulated links of up to 727 Mbit/s let pass at once, for validations that do not say."""
+
+
 class Cause(NamedTuple):
     """What is changed: the profile; ``constants``, (module or class, name, value) beside it; and
     the experiment's settings. ``code``: what is there for a cause alone, "file:name" of functions,
@@ -75,6 +79,11 @@ def prices(**values: float) -> Callable[[Cluster], Cluster]:
 def fields(**values: Any) -> Callable[[Cluster], Cluster]:
     """The profile with these fields."""
     return lambda cluster: cluster.model_copy(update=values)
+
+
+def network(**values: Any) -> Callable[[Cluster], Cluster]:
+    """The profile with these fields of its network."""
+    return lambda cluster: fields(network=cluster.network.model_copy(update=values))(cluster)
 
 
 def unwaked(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +138,7 @@ CAUSES: dict[str, Cause] = {
             "sim/messages/serving.py:_halves",
         ),
     ),
-    "nothing at once": Cause(constants=((shares, "AT_ONCE", 0.0),)),
+    "nothing at once": Cause(network(passes_at_once=0.0)),
     "behind a queue 0": Cause(
         constants=((shares, "LEAD", 0.0),), code=("sim/cluster/shares.py:LEAD",)
     ),
@@ -167,6 +176,7 @@ def profile_of(folder: str, scratch: Path) -> Path:
     kept = yaml.safe_load((Path(folder) / "profile.yaml").read_text(encoding="utf-8"))
     if validation["validation"].get("tier") == "emulated":
         kept = validation["profile"]
+        kept["network"] = {"passes_at_once": TWO_FRAMES} | kept["network"]
     kept["format"] = FORMAT
     kept["threads"].pop("sorting", None)  # nothing divides sorting
     in_runs = kept.get("in_runs") or {}
@@ -200,6 +210,7 @@ def own_profile(profile: Path, made: dict[str, Any], scratch: Path) -> Path:
     whole = yaml.safe_load(profile.read_text(encoding="utf-8")) | changes
     file = scratch / f"{made['key']}.yaml"
     own = {name: value for name, value in whole.items() if value is not None}
+    own["network"] = {"passes_at_once": TWO_FRAMES} | own["network"]
     file.write_text(yaml.safe_dump(own), encoding="utf-8")
     return file
 

@@ -15,6 +15,7 @@ from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RackTopology, Rent, RoleName, Speed, Traffic
 from recsim_train.config.units import (
+    AnySize,
     Duration,
     Positive,
     PositiveDuration,
@@ -75,6 +76,10 @@ class Network(Section):
     queue_length: PositiveDuration = 5e-3
     """For how long a packet waits at most, at the link's rate; what would wait longer is
     dropped, though never of fewer than 64 packets."""
+    passes_at_once: AnySize | None = None
+    """Bytes of payload that a link which has paused lets pass in no time: none of a network card,
+    two frames or more of an emulated link, to which validations of emulated hosts set it. None: as
+    of a card, and a prediction's interval holds two frames as well."""
     loopback: Loopback | None = None
     """What calibration measured within its own machine. With ``colocate: false`` such a value is
     refused where a network's is expected. None: the figures are no measured machine's."""

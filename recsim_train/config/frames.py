@@ -25,8 +25,8 @@ def room(rate: float, seconds: float) -> float:
 
 
 BURST: Final = 2
-"""Frames that a link lets pass at once after a pause: those that an emulated one needs to reach its
-rate. To a fast network card they are next to nothing."""
+"""Frames that an emulated link needs to let pass at once after a pause to reach its rate, and those
+of one connection that TCP lets wait before a sender's link (small queues)."""
 
 
 def framed(payload: float) -> float:

@@ -168,6 +168,8 @@ Size = Annotated[
     float, SIZE, BeforeValidator(SIZE.read_positive), WithJsonSchema(SIZE.json_schema())
 ]
 """Bytes, above 0."""
+AnySize = Annotated[float, SIZE, BeforeValidator(SIZE.read), WithJsonSchema(SIZE.json_schema())]
+"""Bytes, or none."""
 Rate = Annotated[
     float, RATE, BeforeValidator(RATE.read_positive), WithJsonSchema(RATE.json_schema())
 ]

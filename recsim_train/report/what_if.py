@@ -65,6 +65,9 @@ CAUSES = {
     "by the share of the CPU time that is around operations",
     "links": "how messages share links, by the share of the time that is of bytes and latency",
     "queue": "how packets wait for a link, which the profile does not say (network.queue)",
+    "folding": "trainers that stand for others: as much as half as many would change",
+    "at_once": "whether frames pass a link at once after a pause, which the profile does not say "
+    "(network.passes_at_once)",
 }
 """What an interval is made of (`recsim_train.sim.why.unsure`), in words."""
 

@@ -2,10 +2,10 @@
 
 A simulated trainer's transfers and what servers do for it are that many activities at once; its own
 host's work is its own. All members of a collective share its bytes as before, with the real size of
-the group. Where trainers differ by nothing this is exact: they do the same at every moment, so the
-only max-min fair rates are the same for all. Where chance or the ids of batches make them differ it
-is an approximation: those that one stands for move in step, which makes their requests burstier by
-O(1/simulated), and the run says how much half as many simulated trainers change the answer.
+the group. Those that one stands for move in step, which makes their requests burstier by
+O(1/simulated): were links shared equally and trainers alike in all, they would do so anyway, but
+messages part them (`recsim_train.sim.cluster.shares`), as chance and the ids of batches do. So it
+is an approximation, and the run says how much half as many simulated trainers change the answer.
 
 In racks those stand for each other that are in the same one.
 
@@ -22,7 +22,6 @@ from math import ceil, lcm
 import numpy as np
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.data.counts import depends_on_data
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.sim.cluster.hosts import sites_of
@@ -30,8 +29,6 @@ from recsim_train.sim.jitter import Draw
 from recsim_train.strategy.registry import strategies
 from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey
 
-_WORTH_IT = 16
-"""Up to so many equal trainers are simulated one by one: it takes no time."""
 _MOST = 100
 """Of more trainers about so many are simulated, where the experiment does not say."""
 _BUSY, _LOOPS, _FEW = 400, 64, 4
@@ -49,8 +46,11 @@ class Folding:
 
     trainers: int
     simulated: int
-    exact: bool = True
-    """Whether nothing distinguishes the trainers."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether all are simulated."""
+        return self.simulated == self.trainers
 
     def standing(self, trainer: int) -> int:
         """How many trainers a simulated one stands for, itself included."""
@@ -96,16 +96,10 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
     if cluster.topology is not None:
         hosts = lcm(hosts, together * cluster.topology.racks)
     blocks = trainers // hosts
-    varies = settings.stragglers and (cluster.jitter > 0.0 or cluster.stragglers is not None)
-    own = plan.embedding is not None and plan.embedding.service.access == "own"
-    equal = not (varies or own or plan.of_role("reader") or depends_on_data(plan))
-    if equal and trainers > max(_WORTH_IT, hosts):
-        found = Folding(trainers, hosts)
-    else:
-        wanted = max(1, most // hosts)
-        if blocks <= wanted:
-            return every
-        found = Folding(trainers, hosts * _some(blocks, wanted), exact=False)
+    wanted = max(1, most // hosts)
+    if blocks <= wanted:
+        return every
+    found = Folding(trainers, hosts * _some(blocks, wanted))
     return found if _same_racks(plan, cluster, found) else every
 
 
@@ -160,7 +154,7 @@ def requests_of(plan: Plan) -> int:
 def of_short_runs(plan: Plan, cluster: Cluster, folding: Folding) -> Folding:
     """How the short runs that ask "what if" are folded, of a prediction that is folded so."""
     most = plan.experiment.simulation.what_if_trainers
-    if folding.simulated < folding.trainers and not folding.exact:
+    if not folding.exact:
         most = min(most or _WHAT_IF_TRAINERS, folding.simulated)
     return folding_of(plan, cluster, most=most) if most else folding
 

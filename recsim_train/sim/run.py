@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import ceil
+from math import ceil, log1p
 from statistics import fmean
 from typing import Any
 
@@ -13,12 +13,13 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.placement.hosts import host_names
 from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import Z95
 from recsim_train.sim.cluster.hosts import cores_beyond, rented
 from recsim_train.sim.folding import Folding, compared_steps, folding_of, of_short_runs
 from recsim_train.sim.host.memory_check import check_memory, nearly_full
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.elasticity import elasticities
-from recsim_train.sim.why.in_step import out_of_step
+from recsim_train.sim.why.in_step import out_of_step, passing_otherwise
 from recsim_train.trace.facts import Folded, HalfFolded
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.modelled import OperationTime, ProcessTimes
@@ -92,6 +93,13 @@ def simulate(
         )
         if other is not None and other.cause is not None and answers.causes:
             answers.causes[other.cause] = other.error
+        if answers.causes:
+            unsaid = passing_otherwise(simulated, outcome, fewer, progress)
+            if unsaid is not None:
+                answers.causes["at_once"] = unsaid
+            folded = outcome.facts.folding
+            if folded is not None and folded.error is not None:
+                answers.causes["folding"] = log1p(folded.error) / Z95
         answers.say(outcome.facts, predicted, simulated.runtime.engine.events)
     return outcome
 
@@ -118,9 +126,9 @@ def _say_folding(simulated: SimulatedRun, outcome: Outcome) -> SimulatedRun | No
     """Note what was folded, and by how much half as many simulated trainers change the answer;
     returns the run of those."""
     folding = simulated.folding
-    facts = Folded(folding.trainers, folding.simulated, folding.exact)
+    facts = Folded(folding.trainers, folding.simulated)
     outcome.facts.folding = facts
-    if folding.exact or outcome.speed is None:
+    if outcome.speed is None:
         return None
     said = (
         f"{folding.simulated} of {folding.trainers:,} trainers are simulated, each of which stands "

@@ -175,7 +175,6 @@ class Folded:
 
     trainers: int
     simulated: int
-    exact: bool
     half: HalfFolded | None = None
     error: float | None = None
     """Relative change of examples per second in ``half``."""

@@ -14,6 +14,7 @@ from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.frames import framed
 from recsim_train.config.validation import Tier, Validation
+from recsim_train.executor.emulation.layout import as_emulated
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_revision, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, writable
@@ -63,6 +64,8 @@ def checked(
     checked."""
     jobs = study.jobs(dry=dry, caller=caller)
     prepare.check_emulated(jobs, emulate=tier == "emulated")
+    if tier == "emulated":
+        jobs = [replace(job, cluster=as_emulated(job.plan, job.profile)) for job in jobs]
     hashes = {None if j.cluster is None else results.profile_hash(j.cluster) for j in jobs}
     if tier == "machine" and len(hashes) > 1:
         raise UserError(f"{study.path}: a validation has one cluster profile for all of its points")

@@ -1,4 +1,4 @@
-"""Trainers that stand for others: exact where they are equal, close where they are not."""
+"""Trainers that stand for others: as close as the prediction says."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import Cluster, Host, Network
 from recsim_train.config.experiment import Table
+from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.plan import Plan
+from recsim_train.results.interval import interval
 from recsim_train.sim.folding import Folding, Lateness, folding_of, of_short_runs
 from recsim_train.sim.run import simulate
 from recsim_train.sim.simulated_run import SimulatedRun
@@ -69,17 +71,16 @@ def predicted(
 @pytest.mark.usefixtures("equal_shares")
 @pytest.mark.parametrize("name", EQUAL)
 @pytest.mark.parametrize("nic", ["200 Mbit/s", "25 Gbit/s"])
-def test_equal_trainers_are_folded_exactly(
+def test_one_that_shares_equally_does_what_those_do_that_it_stands_for(
     name: str, nic: str, plans: Plans, clusters: Clusters
 ) -> None:
     cluster = clusters(jitter=0.0, nic=nic)
     every = predicted(plans, cluster, EQUAL[name], 20, fold_above=0, tables=WHOLE)
-    folded = predicted(plans, cluster, EQUAL[name], 20, fold_above=128, tables=WHOLE)
+    folded = predicted(plans, cluster, EQUAL[name], 20, fold_above=2, tables=WHOLE)
     assert every.facts.folding is None
     facts = folded.facts.folding
     assert facts is not None
-    assert facts.exact
-    assert facts.simulated < 20
+    assert facts.simulated == 2
     assert folded.totals.keys() == every.totals.keys()
     for key, total in every.totals.items():
         assert folded.totals[key].count == total.count, key
@@ -106,25 +107,26 @@ def test_in_racks_those_of_one_rack_stand_for_each_other(
     topology = {"racks": 2, "oversubscription": oversubscription, "latency": "20 us"}
     cluster = clusters(jitter=0.0, nic="1 Gbit/s", topology=topology)
     every = predicted(plans, cluster, EQUAL[name], 20, fold_above=0, tables=WHOLE)
-    folded = predicted(plans, cluster, EQUAL[name], 20, fold_above=128, tables=WHOLE)
+    folded = predicted(plans, cluster, EQUAL[name], 20, fold_above=2, tables=WHOLE)
     facts = folded.facts.folding
     assert facts is not None
-    assert facts.exact
     assert facts.simulated == 2
     for key, total in every.totals.items():
         found = folded.totals[key]
         assert (found.count, found.bytes) == (total.count, total.bytes), key
     assert folded.speed is not None
     assert every.speed is not None
-    # trainers of two racks come to a server one after the other, which only numbers round
+    # trainers of two racks come to a server one after the other, which only numbers round; a ring
+    # that goes hop by hop beside that takes 20 hops around, or two ten times
+    within = 1e-2 if name in ("s-ma", "fr-bmuf") else 1e-3
     assert folded.speed.examples_per_second == pytest.approx(
-        every.speed.examples_per_second, rel=1e-3
+        every.speed.examples_per_second, rel=within
     )
-    assert folded.bound_eps == pytest.approx(every.bound_eps, rel=1e-3)
+    assert folded.bound_eps == pytest.approx(every.bound_eps, rel=within)
     links = [link for link in every.facts.bounds if link.startswith("rack")]
     assert len(links) == 4
     for link in links:
-        assert folded.facts.bounds[link] == pytest.approx(every.facts.bounds[link], rel=1e-3)
+        assert folded.facts.bounds[link] == pytest.approx(every.facts.bounds[link], rel=within)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_who_is_in_another_rack_stands_for_nobody(
 ) -> None:
     plan = plans("flat_ps", roles={"trainers": 20, "embedding_servers": 2, "dense_servers": 2})
     cluster = clusters(jitter=0.0, topology=topology)
-    found = folding_of(plan, cluster)
+    found = folding_of(plan, cluster, most=1)
     assert found.simulated == simulated
 
 
@@ -211,7 +213,6 @@ def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters
     assert folded.speed is not None
     facts = folded.facts.folding
     assert facts is not None
-    assert not facts.exact
     assert facts.simulated == 32
     assert facts.error is not None
     assert facts.error >= 0.0
@@ -221,6 +222,72 @@ def test_trainers_that_vary_are_folded_closely(name: str, plans: Plans, clusters
     assert folded.speed.examples_per_second == pytest.approx(
         every.speed.examples_per_second, rel=within
     )
+
+
+def on_own_hosts(queue: str) -> Cluster:
+    """Measured prices, on hosts of their own where nothing but messages parts trainers."""
+    network = {"latency": "30 us", "efficiency": 0.9564, "queue": queue, "passes_at_once": "0 B"}
+    update = {
+        "colocate": False,
+        "jitter": 0.0,
+        "hosts": {"default": Host(cores=8, memory="16 GiB", nic="1 Gbit/s")},
+        "network": Network.model_validate(network),
+    }
+    return load_cluster("tests/frozen-2core.yaml").model_copy(update=update)
+
+
+def rate(outcome: Outcome) -> float:
+    assert outcome.speed is not None
+    assert outcome.speed.examples_per_second is not None
+    return outcome.speed.examples_per_second
+
+
+@pytest.mark.parametrize(
+    ("name", "queue"),
+    [
+        *((name, "fifo") for name in ("downpour", "easgd", "allreduce", "s-easgd", "s-ma")),
+        *((name, "fair") for name in ("downpour", "s-ma")),
+    ],
+)
+def test_where_messages_part_trainers_the_interval_holds_each_of_them(
+    name: str, queue: str, plans: Plans
+) -> None:
+    """Half of the trainers are simulated, then all."""
+    plan = plans(
+        *EQUAL[name],
+        model={"tables": (Table(rows=1000),) * 4},
+        training={"batch_size": 128, "steps": 24, "warmup_steps": 4},
+        roles={"trainers": 12, "embedding_servers": 2, "dense_servers": 1},
+        data={"eval_rows": 0},
+        simulation={"fold_above": 6, "what_if_steps": 2, "what_if_trainers": 4},
+    )
+    cluster = on_own_hosts(queue)
+    folded = simulate(plan, cluster)
+    assert folded.facts.folding is not None
+    assert folded.facts.calibration_ci95 is not None
+    assert folded.speed is not None
+    known = interval(rate(folded), folded.speed.ci95, folded.facts.calibration_ci95)
+    assert known is not None
+    every = {"fold_above": 0, "what_if_steps": 0}
+    settings = plan.experiment.simulation.model_copy(update=every)
+    spec = plan.experiment.model_copy(update={"simulation": settings})
+    assert known[0] < rate(simulate(replace(plan, experiment=spec), cluster)) < known[1]
+
+
+def test_one_trainer_more_is_a_little_faster(plans: Plans) -> None:
+    """17 that nothing distinguishes were one that stood for all, and could only be in step."""
+    found = []
+    for trainers in (16, 17):
+        plan = plans(
+            "flat_ps",
+            model={"tables": (Table(rows=1000),) * 8},
+            training={"batch_size": 128, "steps": 40, "warmup_steps": 10},
+            roles={"trainers": trainers, "embedding_servers": 2, "dense_servers": 1},
+            data={"eval_rows": 0},
+            simulation={"what_if_steps": 0},
+        )
+        found.append(rate(simulate(plan, on_own_hosts("fifo"))))
+    assert 0.9 < found[1] / found[0] < 1.2
 
 
 def held(outcome: Outcome) -> float:
@@ -314,7 +381,7 @@ def test_what_folding_changes_is_seen_over_the_same_steps(
     assert steps < outcome.steps
     rates, counts = [], None
     for trainers in (found.simulated, found.half.simulated):
-        run = SimulatedRun(plan, cluster, Folding(24, trainers, exact=False), counts)
+        run = SimulatedRun(plan, cluster, Folding(24, trainers), counts)
         run.run(None, steps if rates else None)
         counts = run.counts
         rates.append(run.within(steps).examples_per_second or 0.0)

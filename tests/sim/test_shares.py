@@ -48,21 +48,23 @@ def network(plans: Plans, clusters: Clusters) -> Callable[..., tuple[Engine, Mac
         servers: int = 1,
         faster: float = 0.0,
         rates: Mapping[str, float] | None = None,
+        at_once: str | None = f"{BURST * SEGMENT} B",
         **changes: Any,
     ) -> tuple[Engine, Machines]:
         """``faster``: than an uplink between trainers and servers; 0: there is none. ``rates``: how
-        many times as fast a role's links are."""
+        many times as fast a role's links are. ``at_once``: as emulated links let pass."""
         engine = Engine()
         payload = mbit * SEGMENT / FRAME
         if faster:
             one = {"racks": 2, "hosts_per_rack": trainers, "arrange": "fill"}
             changes |= {"topology": {**one, "uplink": f"{payload} Mbit/s"}}
         nic = f"{payload * (faster or 1.0)} Mbit/s"
+        links = {"queue": queue, "passes_at_once": at_once}
         changes["hosts"] = {
             role: Host(cores=8, memory="64 GiB", nic=f"{payload * times} Mbit/s")
             for role, times in (rates or {}).items()
         }
-        cluster = priced(clusters(nic=nic, network={"queue": queue}, jitter=0.0, **changes))
+        cluster = priced(clusters(nic=nic, network=links, jitter=0.0, **changes))
         plan = plans("allreduce", roles={"trainers": trainers, "embedding_servers": servers})
         return engine, Machines(plan, cluster, engine, Jitter(1))
 
@@ -311,14 +313,15 @@ def test_what_a_queue_does_not_hold_moves_at_the_pace_of_both_links(
     size = int(0.4 * queued)
     held = []
     for client in clients:
-        held.append(machines.holds(client, server, size, follows=False))
+        held.append(machines.holds(machines.route(client, server), size, follows=False))
         machines.transfer(client, server, size)
     # the queue is one for all, beside the two others, or the sender's own
     assert held == [True, True, third]
-    assert not machines.holds(clients[0], server, size, follows=True)
-    assert not machines.holds(clients[0], server, int(1.01 * queued), follows=False)
+    route = machines.route(clients[0], server)
+    assert not machines.holds(route, size, follows=True)
+    assert not machines.holds(route, int(1.01 * queued), follows=False)
     engine.run()
-    assert machines.holds(clients[0], server, int(0.99 * queued), follows=False)
+    assert machines.holds(route, int(0.99 * queued), follows=False)
 
 
 @pytest.mark.parametrize(("silent", "size"), [(0.01, 400_000), (0.3, 1_000_000)])
@@ -396,7 +399,7 @@ def test_first_frames_leave_one_after_the_other(
 ) -> None:
     _, machines = network(4, 40.0, queue)
     clients, (server,) = parted(machines)
-    behind = [machines.begin(server, client, size).behind for client in clients]
+    behind = [machines.begin(machines.route(server, client), size).behind for client in clients]
     assert behind == pytest.approx([n * SEGMENT / server.send.capacity for n in waits])
 
 
@@ -416,6 +419,23 @@ def test_what_a_fair_queue_holds_is_ahead_only_where_nothing_uses_the_link(
     engine.run()
     passed = ahead * BURST * SEGMENT
     assert engine.now == pytest.approx((3 * size - passed) / server.receive.capacity, rel=5e-4)
+
+
+@pytest.mark.parametrize("queue", ["fifo", "fair"])
+@pytest.mark.parametrize("at_once", [None, "0 B"])
+def test_a_network_card_lets_nothing_pass_in_no_time(
+    network: Any, queue: str, at_once: str | None
+) -> None:
+    """Two frames take ten times as long on a link that is a tenth as fast."""
+    took = []
+    for mbit in (100.0, 1000.0):
+        engine, machines = network(1, mbit, queue, at_once=at_once)
+        (client,), (server,) = parted(machines)
+        machines.transfer(client, server, 2 * SEGMENT)
+        engine.run()
+        took.append(engine.now)
+        assert engine.now == pytest.approx(2 * FRAME / (mbit * MBIT), rel=1e-3)
+    assert took[0] == pytest.approx(10 * took[1], rel=1e-3)
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.2e-3, 1.0])
@@ -481,4 +501,4 @@ def test_one_host_knows_no_links(plans: Plans, clusters: Clusters) -> None:
     machines = Machines(plans("allreduce", roles={"trainers": 2}), cluster, engine, Jitter(1))
     one, two, *_ = machines.processes.values()
     for _ in range(3):
-        assert machines.begin(one, two, 1e7) == ALONE
+        assert machines.begin(machines.route(one, two), 1e7) == ALONE

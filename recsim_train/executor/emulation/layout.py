@@ -126,6 +126,16 @@ def layout_of(plan: Plan, cluster: Cluster) -> EmulatedLayout:
     return EmulatedLayout(hosts, tuple(link(rate) for rate in _uplinks(known, cluster)))
 
 
+def as_emulated(plan: Plan, cluster: Cluster) -> Cluster:
+    """The profile of emulated hosts: what their links let pass at once, of links that differ the
+    least, where it does not say. Raises UserError as `layout_of`."""
+    if cluster.network.passes_at_once is not None:
+        return cluster
+    frames = min(host.link.burst for host in layout_of(plan, cluster).hosts) // FRAME
+    network = cluster.network.model_copy(update={"passes_at_once": float(frames * SEGMENT)})
+    return cluster.model_copy(update={"network": network})
+
+
 def _uplinks(hosts: Sequence[JobHost], cluster: Cluster) -> list[float]:
     topology = cluster.topology
     if topology is None:

@@ -4,10 +4,11 @@ With equal shares, clients of a server that come to it together stay together: a
 all send, and each direction of its link is idle half of the time. On a real link five things part
 them, measured on emulated ones by ``benchmarks/link_shares.py``, without any strategy:
 
-- After a pause a link lets some frames pass at once. A message that comes first is ahead by those.
+- After a pause an emulated link lets some frames pass at once (``network.passes_at_once``). A
+  message that comes first is ahead by those.
 - Messages of one sender leave one after the other for their first frames. Each that is on its way
-  has as many in the sender's queue as pass at once (TCP small queues let no more wait there), and
-  another message waits for them; where each receiver has a queue, for a frame of each at most.
+  has two in the sender's queue (TCP small queues let no more wait there), and another message waits
+  for them; where each receiver has a queue, for a frame of each at most.
 - Messages that a shared queue does not hold find it filled by the windows of those that use the
   link already.
 - A connection that was silent goes on with half its window, until it has its links alone.
@@ -37,9 +38,10 @@ from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.host.process import Route
 from recsim_train.sim.jitter import stream, uniforms
+from recsim_train.trace.ledger import TRANSPORT
 
-AT_ONCE: Final = BURST * SEGMENT
-"""Bytes of payload that a link lets pass at once after a pause."""
+QUEUED: Final = BURST * SEGMENT
+"""Bytes of payload of one connection that wait before the sender's link."""
 SPREAD: Final = 0.2
 """Standard deviation of the logarithms of the rates of messages that a queue does not hold."""
 UPLINK_SPREAD: Final = 0.5
@@ -83,17 +85,13 @@ ALONE: Final = Begun(1.0, 0.0, 0.0)
 """Where there is no link, or nothing known of it."""
 
 
-def _passing(link: Resource, paused: float) -> float:
-    """Bytes that it lets pass at once when nothing has used it for so many seconds."""
-    return max(0.0, min(AT_ONCE, paused * link.capacity))
-
-
 class Shares:
     """Who is ahead on a link, and by how much."""
 
     def __init__(self, seed: int, network: Network, engine: Engine) -> None:
         self._seed, self._engine = seed, engine
         self._queue_length = network.queue_length
+        self._at_once = network.passes_at_once or 0.0
         self._fair = network.queue == "fair"
         """Whether each sender has a queue of its own."""
         self._behind = exp(-LEAD)
@@ -127,9 +125,9 @@ class Shares:
         left, arrived = self._paused(away, now), self._paused(come, now)
         ahead = 0.0
         if not crowded and left > 0.0:
-            ahead = min(size, _passing(away, left) / out)
+            ahead = min(size, self._passing(away, left) / out)
             if held or not apart:  # a message larger than a queue of its own finds that empty
-                ahead = min(ahead, _passing(come, arrived) / into)
+                ahead = min(ahead, self._passing(come, arrived) / into)
         ends = self._ends_of(away, now)
         others = len(ends)
         ends.append(self._use(away, out * (size - ahead) / away.capacity, now))
@@ -141,11 +139,11 @@ class Shares:
         # where each has a queue, windows share nothing
         halved = not self._fair and self._speak(route, max(ends[-1], arrives), now)
         if apart:
-            frames = min(others * SEGMENT, AT_ONCE) if held else 0.0
+            frames = min(others * SEGMENT, QUEUED) if held else 0.0
             return Begun(1.0, ahead, frames / away.capacity)
         if held:
-            return Begun(1.0, ahead, others * AT_ONCE / away.capacity)
-        behind = AT_ONCE / away.capacity if left < 0.0 else 0.0
+            return Begun(1.0, ahead, others * QUEUED / away.capacity)
+        behind = QUEUED / away.capacity if left < 0.0 else 0.0
         drawn = self._draw("share", route, partial(_weights, SPREAD))
         if halved:
             less = 1.0
@@ -199,7 +197,7 @@ class Shares:
         uplinks, now = route.uplinks, self._engine.now
         left = min(self._paused(link, now) for link in uplinks)
         slowest = min(uplinks, key=lambda link: link.capacity)
-        ahead = min(size, _passing(slowest, left) / route.flows) if left > 0.0 else 0.0
+        ahead = min(size, self._passing(slowest, left) / route.flows) if left > 0.0 else 0.0
         more = route.flows * (size - ahead)
         whose = route.target.host.name if self._fair else ""
         queued = max(self._queue(link, whose, more, now) for link in uplinks)
@@ -215,6 +213,10 @@ class Shares:
         queued = max(0.0, self._queued.get((link, whose), 0.0) - now)
         self._queued[link, whose] = now + queued + size / link.capacity
         return float(min(queued, self._room(link) / link.capacity))
+
+    def _passing(self, link: Resource, paused: float) -> float:
+        """Bytes that it lets pass at once when nothing has used it for so many seconds."""
+        return max(0.0, min(self._at_once, paused * link.capacity))
 
     def _room(self, link: Resource) -> float:
         """Bytes that its queue holds."""
@@ -247,6 +249,8 @@ class Shares:
         drawn = self._drawn.get((what, route))
         if drawn is None:
             ends = f"{route.source.name}>{route.target.name}"
+            if route.what != TRANSPORT:
+                ends += f" {route.what}"
             drawn = self._drawn[what, route] = law(stream(self._seed, ends, what))
         return next(drawn)
 

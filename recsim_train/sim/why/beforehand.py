@@ -180,7 +180,7 @@ def _seconds(plan: Plan, folding: Folding, cost: float) -> tuple[float, float]:
     least = every
     if simulation.precision and plan.topology.steady:
         least = min(every, rules.warmup_steps + least_steps(plan, folding))
-        every = least if not folding.exact else every
+        every = every if folding.exact else least
     drawn, each = 0, 0.0
     if _by_law(plan):
         drawn = replayed_steps(plan, folded=folding.simulated < folding.trainers)

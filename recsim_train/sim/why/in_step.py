@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.config.frames import BURST, SEGMENT
 from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.results.statistics import Z95
 from recsim_train.sim.folding import compared_steps, folding_of
@@ -21,6 +22,7 @@ from recsim_train.strategy.registry import strategies
 from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 
+_PASSING = float(BURST * SEGMENT)
 _JITTER = 0.1
 """What parts trainers where the profile has no jitter."""
 _IN_STEP = "how its loops come to the busiest server"
@@ -78,22 +80,45 @@ def out_of_step(
         this, that = (f"network.queue: {queue}" for queue in (network.queue, other_queue))
         said = "queue" in network.model_fields_set
         cause, known = None if said else "queue", "How packets wait hangs on hosts and switches"
-    least, most = _STEPS
-    enough = max(least, min(most, _ITERATIONS // len(plan.training)))
-    steps = min(compared_steps(plan, simulated.folding, outcome.steps), enough)
     compared = simulated if fewer is None else fewer
-    found = _rate(compared, *changed, steps, progress)
-    own = compared.within(steps).examples_per_second
-    if not found or not own:
+    if (times := _compared(compared, outcome, *changed, progress)) is None:
         return None
-    other = here * found / own
+    other = here * times
     sentence = (
         f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
         f"throughput depends on whether they come to it all at once or in turn. With {this} it is "
-        f"{here:,.0f} examples/s, with {that} it is {other:,.0f} ({steps:,} steps were simulated "
-        f"once more). {known}: expect a value between the two."
+        f"{here:,.0f} examples/s, with {that} it is {other:,.0f}. {known}: expect a value between "
+        "the two."
     )
     return OtherPhase(sentence, cause, other, abs(log(other / here)) / Z95)
+
+
+def passing_otherwise(
+    simulated: SimulatedRun, outcome: Outcome, fewer: SimulatedRun | None, progress: Meter | None
+) -> float | None:
+    """Where a profile of hosts of their own does not say whether frames pass a link at once, which
+    parts loops or leaves them in step: standard error of a throughput whose 90 % interval just
+    holds the one with two frames. ``fewer``: as `out_of_step`."""
+    plan, cluster = simulated.plan, simulated.cluster
+    if cluster.colocate or cluster.network.passes_at_once is not None:
+        return None
+    changed = cluster.model_copy(
+        update={"network": cluster.network.model_copy(update={"passes_at_once": _PASSING})}
+    )
+    found = _compared(simulated if fewer is None else fewer, outcome, plan, changed, progress)
+    return found and abs(log(found)) / Z95
+
+
+def _compared(
+    compared: SimulatedRun, outcome: Outcome, plan: Plan, cluster: Cluster, progress: Meter | None
+) -> float | None:
+    """How many times the throughput of so many steps a simulation of these has."""
+    least, most = _STEPS
+    enough = max(least, min(most, _ITERATIONS // len(plan.training)))
+    steps = min(compared_steps(plan, compared.folding, outcome.steps), enough)
+    found = _rate(compared, plan, cluster, steps, progress)
+    own = compared.within(steps).examples_per_second
+    return found / own if found and own else None
 
 
 def _with_jitter(plan: Plan, cluster: Cluster, jitter: float) -> tuple[Plan, Cluster]:
