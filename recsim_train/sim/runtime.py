@@ -146,9 +146,11 @@ class Runtime:
                 members = sum(loop.loop in barrier.loops for loop in plan.loops(index))
                 trainer.barriers[barrier.name] = LoopBarrier(self.engine, members)
             made.append(trainer)
+        several = len(list(plan.loops(0))) > 1
+        beside = several or topology.ahead > 0 or bool(plan.of_role("reader"))
         for group in plan.groups:
             if group.members[0].trainer < folding.simulated:
-                runtime = GroupRuntime(self.world, group, folding)
+                runtime = GroupRuntime(self.world, group, folding, beside=beside)
                 for member in runtime.simulated:
                     made[member.trainer].groups[group.name] = runtime
         return made

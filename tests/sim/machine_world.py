@@ -28,11 +28,12 @@ class World:
         self.prices = {n: getattr(cluster.costs, n).value for n in Costs.model_fields}
         self.trainers = [p for i, p in self.machines.processes.items() if i.role == "trainer"]
 
-    def meetings(self) -> GlooGroup:
-        """Of all trainers, whose messages cost nothing."""
+    def meetings(self, *, beside: bool = False) -> GlooGroup:
+        """Of all trainers, whose messages cost nothing. ``beside``: as if others might use their
+        links meanwhile."""
         pricing = SimpleNamespace(meeting=lambda steps: NOTHING, prices=self.prices)
         world: Any = SimpleNamespace(machines=self.machines, engine=self.engine, pricing=pricing)
-        return GlooGroup(world, "all", self.trainers, self.size)
+        return GlooGroup(world, "all", self.trainers, self.size, beside=beside)
 
     def seconds(self, *events: Event) -> list[float]:
         """When each event happens."""

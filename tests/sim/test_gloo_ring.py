@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from recsim_train.sim.messages.gloo_group import ring_latency
+from recsim_train.sim.messages.gloo_group import segments_of, unhidden
 from tests.sim.gloo_ring import SEGMENT_BYTES, Ring
 
 FAR = 20.0
@@ -80,5 +80,6 @@ def test_the_simulator_s_closed_form_is_what_happens(ranks: int, arrange: str) -
 
                 whole = max(Ring(ranks, size, seconds, rate=rate).ends())
                 sent = 2 * (ranks - 1) / ranks * size / rate
-                found = sent + ring_latency(size, ranks, 2 * (near + apart), rate)
+                latency = unhidden(segments_of(size, ranks), 2 * (near + apart), sent)
+                found = sent + latency
                 assert found == pytest.approx(whole, rel=0.01)

@@ -7,6 +7,7 @@ from functools import partial
 from math import fsum, inf
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.config.frames import ANSWERED
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
 from recsim_train.sim.cluster.shares import ALONE, REGAINED, Begun, Shares
@@ -18,7 +19,7 @@ from recsim_train.sim.host.resources import HostResources
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Part, Priced
 from recsim_train.sim.records import CpuBooks
-from recsim_train.trace.ledger import TRANSPORT
+from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
@@ -58,10 +59,14 @@ class Machines:
         """Between two hosts of a rack, one way."""
         self._between_racks = cluster.topology.latency if cluster.topology is not None else 0.0
         self.jitter = jitter
-        self._wire = cluster.costs.wire_byte.value
-        self._shared = cluster.costs.shared_byte.value
+        costs = cluster.costs
+        self._wires = {TRANSPORT: costs.wire_byte.value, COLLECTIVES: costs.reduced_byte.value}
+        """By what messages are for: seconds that a thread at each end takes for a byte."""
+        self._share = _rate(self._wires[TRANSPORT], 1.0)
+        """To which shares of a link are in proportion, whatever messages are for."""
+        self._shared = costs.shared_byte.value
         self._copies: dict[tuple[str, str, int], Kind] = {}
-        self._routes: dict[tuple[Process, Process], Route] = {}
+        self._routes: dict[tuple[Process, Process, str], Route] = {}
         self.header_bytes = 0
         self.calls: dict[tuple[str, str], list[float]] | None = None
         """By process and what for: how often, and seconds on its host in all; None: nobody wants
@@ -77,13 +82,13 @@ class Machines:
         unequal = engine.shared and not cluster.colocate
         self._unequal = Shares(plan.experiment.seed, cluster.network, engine) if unequal else None
         network, loopback = cluster.network, cluster.network.loopback
+        self._at_once = 0.0 if cluster.colocate else network.passes_at_once or 0.0
         self._cap = self._near_cap = network.connection_cap
         self.near_latency = network.latency
         """Within a host, one way."""
         if not cluster.colocate:
             self._near_cap = _MEMORY if loopback is None else loopback.connection_cap
             self.near_latency = network.latency if loopback is None else loopback.latency
-        self._paced = _rate(self._wire, inf)
 
     def process_of(self, instance: Instance) -> Process:
         """A process, or that of the trainer that stands for it."""
@@ -184,52 +189,36 @@ class Machines:
     ) -> Started:
         """A message: its bytes move after a ``delay`` and what racks add to it. ``head``: those
         that are not payload."""
-        delay += self.farther([source, target])
-        begun = self.begin(source, target, payload + head)
-        done = self.stream(source, target, payload, head, delay=delay + begun.behind, begun=begun)
-        alone = self.alone(source, target, payload + head - begun.ahead)
-        return Started(done, delay + alone)
+        return self.move(self.route(source, target), payload, head, delay)
 
-    def begin(self, source: Process, target: Process, size: float) -> Begun:
-        """How a message that begins now shares its links."""
-        if self._unequal is None or source.host is target.host:
-            return ALONE
-        return self._unequal.begin(self._route(source, target), size)
-
-    def alone(self, source: Process, target: Process, size: float) -> float:
-        """Seconds in which so many bytes move where nothing else runs."""
-        return size / self._route(source, target).rate
-
-    def _route(self, source: Process, target: Process) -> Route:
-        route = self._routes.get((source, target))
+    def route(self, source: Process, target: Process, what: str = TRANSPORT) -> Route:
+        """Between two processes: what messages need to know whose bytes are for so ``what``."""
+        route = self._routes.get((source, target, what))
         if route is None:
-            limits = [self._paced, *(end.capacity for end in self.ends(source, target)[:1])]
-            cap = self._cap_of(source, target)
-            rate = min(limits if cap is None else [*limits, cap])
-            route = self._routes[source, target] = Route(source, target, rate)
+            cap = self._near_cap if source.host is target.host else self._cap
+            route = Route(source, target, what, self._wires[what], cap)
+            self._routes[source, target, what] = route
         return route
 
-    def ends(self, source: Process, target: Process) -> Sequence[Resource]:
-        """What a message leaves by and what it comes in by; nothing where only cores limit it."""
-        if source.host is target.host:
-            return (source.near[0], target.near[1]) if source.near else ()
-        return source.send, target.receive
+    def move(self, route: Route, payload: float, head: int = 0, delay: float = 0.0) -> Started:
+        """`transfer` on a route."""
+        delay += self.farther([route.source, route.target])
+        begun = self.begin(route, payload + head)
+        done = self.stream(route, payload, head, delay=delay + begun.behind, begun=begun)
+        return Started(done, delay + (payload + head - begun.ahead) / route.rate)
 
-    def _cap_of(self, source: Process, target: Process) -> float | None:
-        return self._near_cap if source.host is target.host else self._cap
+    def begin(self, route: Route, size: float) -> Begun:
+        """How a message that begins now shares its links."""
+        if route.source.host is route.target.host:
+            return ALONE
+        if self._unequal is None:  # in a look each finds links that have paused
+            return ALONE._replace(ahead=min(size, self._at_once / max(route.out, route.into)))
+        return self._unequal.begin(route, size)
 
     def stream(
-        self,
-        source: Process,
-        target: Process,
-        payload: float,
-        head: int,
-        *,
-        delay: float = 0.0,
-        begun: Begun,
+        self, route: Route, payload: float, head: int, *, delay: float = 0.0, begun: Begun
     ) -> Event:
         """Bytes of a message, or further ones, after a ``delay``."""
-        route = self._route(source, target)
         kind = self._flow(route, begun.weight)
         work = self._book_message(route, payload, head)
         if begun.ahead > 0.0:
@@ -243,8 +232,8 @@ class Machines:
         kind = route.kinds.get(weight)
         if kind is None:
             out, into = self._uses(route)
-            cap = self._cap_of(route.source, route.target)
-            kind = route.kinds[weight] = self._wired(out + into, self._wire, cap, weight)
+            share = self._share * weight
+            kind = route.kinds[weight] = self._wired(out + into, route.price, route.cap, share)
         return kind
 
     def _regaining(self, route: Route, work: float, delay: float, begun: Begun) -> Steps:
@@ -260,25 +249,24 @@ class Machines:
                 weight = begun.regained
         yield self.engine.activity(self._flow(route, weight), left, delay)
 
-    def holds(self, source: Process, target: Process, size: int, *, follows: bool) -> bool:
+    def holds(self, route: Route, size: int, *, follows: bool) -> bool:
         """Whether the queue before the receiver's link holds a message of so many bytes, so that
         it leaves the sender's link before it has come in. ``follows``: the one before on its
         connection has not come in."""
-        if self._unequal is None or source.host is target.host:
+        if self._unequal is None or route.source.host is route.target.host:
             return False
-        return self._unequal.holds(self._route(source, target), size, follows=follows)
+        return self._unequal.holds(route, size, follows=follows)
 
     def through_queue(
-        self, source: Process, target: Process, payload: int, head: int, delay: float, begun: Begun
+        self, route: Route, payload: int, head: int, delay: float, begun: Begun
     ) -> list[Event]:
         """A message that a queue holds, after a ``delay``: when the sender's link is done with it,
         when the receiver's is. Each moves it as if the other were as fast as it likes."""
-        route = self._route(source, target)
         halves = route.halves.get(begun.weight)
         if halves is None:
-            cap = self._cap_of(source, target)
             halves = route.halves[begun.weight] = [
-                self._wired(uses, self._wire, cap, begun.weight) for uses in self._uses(route)
+                self._wired(uses, route.price, route.cap, self._share * begun.weight)
+                for uses in self._uses(route)
             ]
         work = self._book_message(route, payload, head)
         if begun.ahead > 0.0:
@@ -288,13 +276,15 @@ class Machines:
 
     def _uses(self, route: Route) -> list[list[tuple[Resource, float]]]:
         """What a byte uses on its way to the queue before the receiver's link, and after it."""
-        links = self.ends(route.source, route.target)
         uses = []
         for n, (end, share) in enumerate(((route.source, route.out), (route.target, route.into))):
-            uses.append([(end.cores, self._wire * share)])
-            if links:
-                uses[-1].append((links[n], share))
+            uses.append([(end.cores, route.price * share)])
+            if route.ends:
+                uses[-1].append((route.ends[n], share))
         uses[0] += between(route.source, route.target, route.flows)
+        if route.what == COLLECTIVES and route.source.host is not route.target.host:
+            uses[0].append((route.source.receive, ANSWERED * route.out))
+            uses[1].append((route.target.send, ANSWERED * route.into))
         return uses
 
     def _book_message(self, route: Route, payload: float, head: int) -> float:
@@ -302,7 +292,7 @@ class Machines:
         self.header_bytes += head
         work = payload + head
         for end in (route.source, route.target):
-            self.book_wire(end, TRANSPORT, work * route.flows, self._wire)
+            self.book_wire(end, route.what, work * route.flows, route.price)
         return work
 
     def shares(self, source: Process, target: Process, payload: int) -> bool:
@@ -347,19 +337,15 @@ class Machines:
         """Bytes of several members: (their kind, bytes per second where nothing else runs).
         ``uses``: of a resource for each byte, which a thread handles in ``price`` seconds;
         ``near``: all within one host."""
-        kind = self._wired(uses, price, self._near_cap if near else self._cap)
+        cap = self._near_cap if near else self._cap
+        kind = self._wired(uses, price, cap, _rate(price, 1.0))
         return kind, min(kind.cap, _rate(price, inf))
 
     def _wired(
-        self,
-        uses: list[tuple[Resource, float]],
-        price: float,
-        cap: float | None,
-        weight: float = 1.0,
+        self, uses: list[tuple[Resource, float]], price: float, cap: float | None, weight: float
     ) -> Kind:
         """Bytes that a thread at each end handles, each in ``price`` seconds."""
-        alone = _rate(price, inf)
-        return self.engine.fluid.kind(uses, cap, _rate(price, 1.0) * weight, alone)
+        return self.engine.fluid.kind(uses, cap, weight, _rate(price, inf))
 
     def farther(self, processes: Sequence[Process]) -> float:
         """Seconds that one message takes longer because some of these are in different racks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from recsim_train.sim.engine import Event
@@ -90,12 +91,26 @@ class Route:
     """From one process to another: what every message between them needs to know."""
 
     __slots__ = (
-        "flows", "halves", "into", "kinds", "out", "rate", "slower", "source", "target", "uplinks",
+        "cap", "ends", "flows", "halves", "into", "kinds", "out", "price", "rate", "slower",
+        "source", "target", "uplinks", "what",
     )  # fmt: skip
 
-    def __init__(self, source: Process, target: Process, rate: float) -> None:
-        """``rate``: bytes per second of one thread and connection, where nothing else runs."""
-        self.source, self.target, self.rate = source, target, rate
+    def __init__(
+        self, source: Process, target: Process, what: str, price: float, cap: float | None
+    ) -> None:
+        """``what``: its bytes are for, in the books; ``price``: seconds in which a thread at each
+        end handles one of them; ``cap``: bytes per second of one connection."""
+        self.source, self.target = source, target
+        self.what, self.price, self.cap = what, price, cap
+        self.ends: Sequence[Resource] = ()
+        """What a message leaves by and what it comes in by; empty where only cores limit it."""
+        if source.host is not target.host:
+            self.ends = source.send, target.receive
+        elif source.near:
+            self.ends = source.near[0], target.near[1]
+        limits = [1.0 / price if price > 0.0 else inf, inf if cap is None else cap]
+        self.rate = min(limits + [end.capacity for end in self.ends[:1]])
+        """Bytes per second of one thread and connection, where nothing else runs."""
         self.flows = max(source.standing, target.standing)
         """As many move side by side."""
         self.out, self.into = self.flows / source.standing, self.flows / target.standing

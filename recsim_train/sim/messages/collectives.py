@@ -52,7 +52,10 @@ class _Brought(NamedTuple):
 class GroupRuntime:
     """One group of the plan."""
 
-    def __init__(self, world: World, plan: GroupPlan, folding: Folding) -> None:
+    def __init__(
+        self, world: World, plan: GroupPlan, folding: Folding, *, beside: bool = False
+    ) -> None:
+        """``beside``: whether its members' links may be used by others meanwhile."""
         self.world = world
         self.plan = plan
         self.name = plan.name
@@ -79,7 +82,7 @@ class GroupRuntime:
         self._beside = [[at for at in on[host] if at != me] for me, host in enumerate(hosts)]
         """By place: those of the others on the same host."""
         self.size = len(plan.members)
-        self._gloo = GlooGroup(world, self.name, self._processes, self.size)
+        self._gloo = GlooGroup(world, self.name, self._processes, self.size, beside=beside)
         self._brought: list[_Brought] = []
 
     @property

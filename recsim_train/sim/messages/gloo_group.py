@@ -10,7 +10,7 @@ other stays there.
 Between hosts a step takes two latencies: gloo sends once the receiver's notice that it is ready has
 come, and that goes out only when the step before is done. So of a ring one pair of neighbours in
 different racks makes every step wait for them, however few such pairs there are. Two segments are
-on their way at a time: while one's notice travels, the other's bytes may (`ring_latency`).
+on their way at a time: while one's notice travels, the other's bytes may (`unhidden`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from recsim_train.config.frames import ANSWERED
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.host.process import Process, Started, Thread, between, only_host
+from recsim_train.sim.messages.ring import MOST, Ring
 from recsim_train.sim.pricing import NOTHING, Priced, part_of, plus
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
@@ -47,8 +48,17 @@ class Exchanged(NamedTuple):
 class GlooGroup:
     """Those of one group of several members."""
 
-    def __init__(self, world: World, name: str, members: list[Process], size: int) -> None:
-        """``members``: those that are simulated, of ``size``."""
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        members: list[Process],
+        size: int,
+        *,
+        beside: bool = False,
+    ) -> None:
+        """``members``: those that are simulated, of ``size``. ``beside``: whether other messages
+        may use their links meanwhile."""
         self._machines, self._engine = world.machines, world.engine
         self._name, self._members, self._size = name, members, size
         self._pricing = world.pricing
@@ -70,6 +80,10 @@ class GlooGroup:
         self._messages = part_of(whole, 1.0 - own)
         self._rings: dict[float, tuple[Kind, float]] = {}
         """By price of a byte."""
+        apart = members[0].host is not members[-1].host and not self._near
+        hops = beside and apart and world.engine.shared
+        self._hops = Ring(world.machines, members) if hops else None
+        """None: all bytes are one activity, as fast as what it uses most."""
 
     def ring(self, size: float) -> list[Event]:
         """A vector of ``size`` bytes goes around: in each of 2(n-1) steps every member sends 1/n of
@@ -85,8 +99,14 @@ class GlooGroup:
         price, hop = self._price("reduced_byte"), self._price("collective_step")
         hop += 2 * (self._latency + self._machines.farther(self._members))
         _, rate = self._around(price)
-        latency = ring_latency(size, self._size, hop, rate)
-        return self._at_once(latency, lambda: self._ring(each, price))
+        segments = segments_of(size, self._size)
+        latency = unhidden(segments, hop, each / rate)
+        if self._hops is None:
+            return self._at_once(latency, lambda: self._ring(each, price))
+        messages = min(segments, MOST)
+        late = (latency - unhidden(messages, hop, each / rate)) / (messages / 2)
+        late += self._price("collective_step")
+        return self._hops.around(messages, each / messages, late, latency + each / rate)
 
     def flag(self, size: int) -> list[Event]:
         """One number of ``size`` bytes goes around as a vector does: the other parts are empty and
@@ -101,6 +121,10 @@ class GlooGroup:
         crossed *= steps / len(path)  # those that others stand for are in the ring, too
         latency = steps * self._price("collective_step") + (steps + 1) * self._latency
         latency += (crossed + bool(crossed)) * self._machines.farther(members)
+        if self._hops is not None:
+            messages = min(steps, MOST)
+            late = self._price("collective_step") + (steps - messages) / messages * latency / steps
+            return self._hops.path(messages, size, late, latency)
         each, price = steps / self._size * size, self._price("reduced_byte")
         return self._at_once(latency, lambda: self._ring(each, price))
 
@@ -251,17 +275,21 @@ class GlooGroup:
         return Started(self._engine.activity(kind, most), most / rate)
 
 
-def ring_latency(size: float, members: int, hop: float, rate: float) -> float:
-    """Seconds of an all-reduce of ``size`` bytes that its bytes do not hide.
-
-    gloo cuts the vector into at least two segments for each member, of at most 1 MiB, of which two
-    are on their way at a time, first around to be summed, then around once more. ``hop``: seconds
-    of the slowest step without its bytes, a notice and a segment; ``rate``: bytes per second.
-    Exact where all members begin at the same time and the slowest pair is the slowest throughout.
-    """
+def segments_of(size: float, members: int) -> int:
+    """How many segments each member of an all-reduce of ``size`` bytes sends: gloo cuts the vector
+    into at least two for each member, of at most 1 MiB, which go around to be summed, then around
+    once more."""
     each = ceil(max(ceil(size / _SEGMENT), 2 * members) / members)
-    segment = size / (each * members)
-    return 2 * hop + (each * (members - 1) - 2) * max(0.0, hop - segment / rate)
+    return 2 * each * (members - 1)
+
+
+def unhidden(segments: int, hop: float, moving: float) -> float:
+    """Seconds of an all-reduce that its bytes do not hide, of which two segments are on their way
+    at a time. ``hop``: seconds of the slowest step without its bytes, a notice and a segment;
+    ``moving``: of all bytes that a member sends. Exact where all members begin at the same time
+    and the slowest pair is the slowest throughout.
+    """
+    return 2 * hop + (segments / 2 - 2) * max(0.0, hop - moving / segments)
 
 
 def _ends(

@@ -191,6 +191,7 @@ class Direction:
 
     def __init__(self, machines: Machines, source: Process, target: Process) -> None:
         self._machines, self._source, self._target = machines, source, target
+        self._route = machines.route(source, target)
         self._latency = machines.latency_of(source, target)
         self._last: Event | None = None
         """When the message before has arrived."""
@@ -200,7 +201,7 @@ class Direction:
     def move(self, size: int, head: int, copies: int) -> _Moving:
         """Send a message. ``copies``: where memory is shared, 1 into it, 2 with that out of it to
         its place; 0: it has been made there."""
-        machines, source, target = self._machines, self._source, self._target
+        machines, source, target, route = self._machines, self._source, self._target, self._route
         latency = self._latency
         if machines.shares(source, target, size):
             whole = machines.copy(source, target, size, head, delay=latency, copies=copies)
@@ -208,15 +209,15 @@ class Direction:
         delay = latency + machines.farther([source, target])
         beyond = max(0, size - BUFFER_BYTES)
         follows = self._last is not None and not self._last.processed
-        if beyond == 0 and machines.holds(source, target, size + head, follows=follows):
+        if beyond == 0 and machines.holds(route, size + head, follows=follows):
             return self._through_queue(delay, size, head)
         if beyond == 0 and (self._last is None or self._last.processed):
-            whole = machines.transfer(source, target, size, head, latency)
+            whole = machines.move(route, size, head, latency)
             self._last = self._left = whole.done
             return _Moving(None, whole.done, 0.0, whole.alone)
-        alone = delay + machines.alone(source, target, size + head)
+        alone = delay + (size + head) / route.rate
         taken = machines.engine.event() if beyond else None
-        first = delay + machines.alone(source, target, beyond + head)
+        first = delay + (beyond + head) / route.rate
         self._last = machines.engine.process(self._parts(self._last, delay, size, head, taken))
         self._left = self._last
         return _Moving(taken, self._last, first, alone)
@@ -228,14 +229,14 @@ class Direction:
             arrived.left += 1
             self._last.callbacks.append(arrived.arrive)
         if self._left is None or self._left.processed:
-            begun = self._machines.begin(self._source, self._target, size + head)
+            begun = self._machines.begin(self._route, size + head)
             self._left = self._halves(begun, delay + begun.behind, size, head, arrived)
             ahead = begun.ahead
         else:
             following = self._following(self._left, delay, size, head, arrived)
             self._left = self._machines.engine.process(following)
         self._last = arrived.done
-        alone = self._machines.alone(self._source, self._target, size + head - ahead)
+        alone = (size + head - ahead) / self._route.rate
         return _Moving(None, self._last, 0.0, delay + alone)
 
     def _following(
@@ -248,8 +249,7 @@ class Direction:
         self, begun: Begun, delay: float, size: int, head: int, arrived: Countdown
     ) -> Event:
         """Two that ``arrived`` counts; fires when the sender's is done."""
-        ends = self._source, self._target
-        halves = self._machines.through_queue(*ends, size, head, delay, begun)
+        halves = self._machines.through_queue(self._route, size, head, delay, begun)
         for half in halves:
             half.callbacks.append(arrived.arrive)
         return halves[0]
@@ -261,7 +261,7 @@ class Direction:
         hold after the others."""
         begun, delay = yield from self._begin(before, delay, size + head)
         begun = begun._replace(ahead=0.0)  # of either part
-        move = partial(self._machines.stream, self._source, self._target, begun=begun)
+        move = partial(self._machines.stream, self._route, begun=begun)
         if taken is None:
             yield move(size, head, delay=delay)
             return
@@ -274,11 +274,11 @@ class Direction:
         machines = self._machines
         began = machines.engine.now
         if before is None or before.processed:
-            begun = machines.begin(self._source, self._target, size)
+            begun = machines.begin(self._route, size)
             return begun, delay + begun.behind
         yield before
         delay = max(0.0, began + delay - machines.engine.now)
-        begun = machines.begin(self._source, self._target, size)
+        begun = machines.begin(self._route, size)
         # what follows another message finds a link that has not paused
         return begun._replace(ahead=0.0), delay + begun.behind
 
