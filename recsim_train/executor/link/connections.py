@@ -367,9 +367,10 @@ class ClientListener:
         """Whoever connects, side by side: who stays silent keeps nobody waiting."""
         guests: dict[int, tuple[socket.socket, float, bytearray]] = {}
         poll = select.poll()
+        mine = [sock for sock in (self._sock, self._offers.sock) if sock is not None]
         listening = self._sock.fileno()
-        for heard in filter(None, (self._sock, self._offers.sock)):
-            poll.register(heard, select.POLLIN)
+        for sock in mine:
+            poll.register(sock, select.POLLIN)
 
         def dismiss(number: int) -> socket.socket:
             poll.unregister(number)
@@ -394,8 +395,7 @@ class ClientListener:
                 for number in late or [*guests][: max(0, len(guests) - _GUESTS)]:
                     dismiss(number).close()
         finally:
-            heard = filter(None, (self._sock, self._offers.sock))
-            for sock in (*heard, *(guest for guest, _, _ in guests.values())):
+            for sock in (*mine, *(guest for guest, _, _ in guests.values())):
                 sock.close()
 
     def _next_guest(self) -> socket.socket | None:
