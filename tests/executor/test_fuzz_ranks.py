@@ -373,7 +373,12 @@ word = st.fixed_dictionaries(
     }
 )
 ending = st.fixed_dictionaries(
-    {"kind": json_like, "sentence": st.one_of(st.text(), json_like), "waits": json_like}
+    {
+        "name": st.one_of(st.text(), json_like),
+        "kind": st.one_of(st.text(), json_like),
+        "sentence": st.one_of(st.text(), json_like),
+        "waits": st.one_of(st.lists(st.text(), max_size=2), json_like),
+    }
 )
 
 
@@ -397,9 +402,9 @@ def test_any_word_of_a_rank_is_understood_or_named(store: TCPStore, said: bytes)
     here = PrefixStore(str(next(numbers)), store)
     here.set("word/1", said)  # type: ignore[arg-type]
     try:
-        found = agreement.read_word(1, here.get("word/1"))
+        found = agreement.read_word("b (rank 1)", here.get("word/1"))
     except RunFailed as error:
-        assert str(error).startswith("rank 1 said in the store what")  # noqa: PT017
+        assert str(error).startswith("b (rank 1) said in the store what")  # noqa: PT017
         return
     assert all(isinstance(value, str) for value in found.terms.values())
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from torch._C._distributed_c10d import TCPStore
 
+from recsim_train.config.errors import UserError
+from recsim_train.executor.process import agreement
 from recsim_train.executor.process.agreement import differences
+from recsim_train.executor.process.rank import Rank
 from tests.executor.one_rank import BEGUN, codes, prepared, ranks, until_said
 
 DIFFER = {
@@ -127,6 +133,37 @@ def test_a_rank_given_twice_is_told_so(tmp_path: Path) -> None:
         assert "give each rank a number of its own" in ended[0].said
         ours.append(start(folder, 2, 3))
         assert sorted(map(str, codes(ours))) == ["0", "0", "0", "2"]
+
+
+@pytest.fixture
+def store() -> TCPStore:
+    return TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=5), wait_for_workers=False)
+
+
+def rank_of_three(rank: int) -> Rank:
+    return Rank(rank, 3, "127.0.0.1", 29500, job="", restart=0, keeps_store=rank == 0)
+
+
+def test_a_rank_given_twice_is_told_so_whatever_the_processes_numbers_are(store: TCPStore) -> None:
+    """Here both have one number and one host name, as in containers they may."""
+    agreement.claim(store, store, rank_of_three(0), lambda: None, 5.0)
+    agreement.claim(store, store, rank_of_three(1), lambda: None, 5.0)
+    words = rf"^RANK=1 of the run at .* is taken by process {os.getpid()} on .* another, process"
+    with pytest.raises(UserError, match=words):
+        agreement.claim(store, store, rank_of_three(1), lambda: None, 5.0)
+
+
+@pytest.mark.parametrize("counted", [2, 3], ids=["as they come", "one too many"])
+def test_who_has_not_come_is_named_by_its_role_however_many_have_been_counted(
+    store: TCPStore, counted: int
+) -> None:
+    labels = ["trainer[0] (rank 0)", "trainer[1] (rank 1)", "dense_server[0] (rank 2)"]
+    store.add("word/count", counted - 1)
+    store.set("word/1", "{}")
+    mine = agreement.Word("trainer[0]", "here", "127.0.0.1", 0, {})
+    words = r"^dense_server\[0\] \(rank 2\) did not come within execution.start_timeout = 9 s$"
+    with pytest.raises(TimeoutError, match=words):
+        agreement.exchange(store, rank_of_three(0), labels, mine, lambda: None, 9.0, 0.2)
 
 
 def test_who_differs_stands_beside_what_is_common() -> None:

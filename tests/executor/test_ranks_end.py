@@ -108,7 +108,8 @@ def test_a_rank_that_does_not_come_is_named_after_the_start_limit(tmp_path: Path
         assert codes(started, 60) == [1, 1]
         assert time.monotonic() - begin < 40
     for one in started:
-        assert "failed: rank 1 did not come within execution.start_timeout = 4 s" in one.said
+        who = "trainer[1] (rank 1)"
+        assert f"failed: {who} did not come within execution.start_timeout = 4 s" in one.said
 
 
 def test_no_rank_0_is_named_by_the_address_after_the_start_limit(tmp_path: Path) -> None:

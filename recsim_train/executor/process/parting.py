@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter
@@ -57,6 +57,9 @@ _PART = TypeAdapter(
 samples has booked."""
 
 
+_ENDING = TypeAdapter(Ending)
+
+
 def put_part(store: Store, rank: int, part: ProcessPart) -> None:
     """Leave a part of the result."""
     bare = replace(
@@ -93,7 +96,7 @@ def get_part(store: Store, rank: int) -> ProcessPart | None:
 
 def leave(store: Store, rank: int, kind: str, sentence: str, waits: Sequence[str] = ()) -> None:
     """Leave a word, and unless this rank has `FINISHED`, have all others hear of it."""
-    store.set(f"left/{rank}", json.dumps({"kind": kind, "sentence": sentence, "waits": [*waits]}))
+    store.set(f"left/{rank}", json.dumps(asdict(Ending("", kind, sentence, waits))))
     if kind != FINISHED:
         store.set(LEAVING, "1")
 
@@ -108,12 +111,8 @@ def words_left(store: Store, labels: Sequence[str]) -> dict[int, Ending]:
 
 
 def _ending(label: str, said: bytes) -> Ending:
-    with suppress(ValueError, TypeError, LookupError, RecursionError):
-        word: Any = json.loads(said)
-        kind, sentence, waits = (word[key] for key in ("kind", "sentence", "waits"))
-        texts = [kind, sentence, *waits]
-        if isinstance(waits, list) and all(isinstance(text, str) for text in texts):
-            return Ending(label, kind, sentence, waits)
+    with suppress(ValueError):
+        return replace(_ENDING.validate_json(said), name=label)
     return Ending(label, "own", "what it said of its end cannot be read")
 
 
