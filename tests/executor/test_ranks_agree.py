@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -109,6 +110,21 @@ def test_a_rank_of_another_job_is_told_so_and_harms_none(tmp_path: Path) -> None
         assert "are of another job, a; this one is of b (TORCHELASTIC_RUN_ID)" in theirs[0].said
         ours += [start(folder, rank, 3, **a) for rank in (1, 2)]
         assert codes(ours) == [0, 0, 0], ours[0].said
+
+
+@pytest.mark.parametrize("other_id", [{}, {"TORCHELASTIC_RUN_ID": "b"}], ids=["none", "another"])
+def test_a_refusal_of_another_job_s_rank_ends_nobody_else_s_run(
+    other_id: dict[str, str], tmp_path: Path
+) -> None:
+    folder = prepared(tmp_path)
+    with ranks() as start:
+        ours = start.all(folder, 3, "--set", "training.steps=1000000")
+        until_said(ours[0], BEGUN)
+        other = start(folder, 1, 3, "--set", "data.path=no/such.tsv", **other_id)
+        assert codes([other]) == [2]
+        assert "no/such.tsv: no such file" in other.said
+        time.sleep(2.0)  # they look four times a second
+        assert [one.code for one in ours] == [None, None, None], ours[0].said
 
 
 def test_two_jobs_without_an_id_on_one_port_do_not_join(tmp_path: Path) -> None:

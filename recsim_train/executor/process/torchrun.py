@@ -98,9 +98,11 @@ def refusals_told() -> Iterator[None]:
         yield
     except UserError as error:
         quiet()
-        # the others are told best, not necessarily
-        with suppress(RunFailed, UserError, RuntimeError):
-            _refuse(_join(me, len(_begun), _TELLING), str(error))
+        # the others are told best, not necessarily; and those of another job not at all
+        with suppress(RunFailed, UserError, RuntimeError, TimeoutError):
+            way = _join(me, len(_begun), _TELLING)
+            agreement.claim(way.store, way.base, me, lambda: None, _TELLING)
+            _refuse(way, str(error))
         raise
 
 
