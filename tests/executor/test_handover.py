@@ -334,3 +334,19 @@ def test_another_network_namespace_reaches_nobody_by_the_name() -> None:
     assert handover.offer(place, HELLO, 5.0) is not None
     listener.close()
     elsewhere.close()
+
+
+OF_ANOTHER = """
+import os, sys
+from recsim_train.executor.emulation.namespaces import Namespace
+held = Namespace()
+print(os.readlink(held.path) == held.do(lambda: os.readlink("/proc/thread-self/ns/net")))
+"""
+
+
+@pytest.mark.skipif(bool(why := no_network() or refused()), reason=why)
+def test_a_network_namespace_is_found_where_proc_counts_processes_otherwise() -> None:
+    """By its own number, 1, it would name a file of the machine's first process."""
+    words = [*APART[:-1], sys.executable, "-c", OF_ANOTHER]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.stdout == "True\n", done.stderr
