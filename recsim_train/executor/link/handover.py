@@ -20,6 +20,7 @@ from contextlib import suppress
 from recsim_train.executor.link import ring
 from recsim_train.executor.link.ring import Shared
 
+_MADE = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _WAITING = 256
 """Offers that may lie before a client's own; systems let about ten wait."""
@@ -35,7 +36,7 @@ def offer(place: str, hello: bytes, seconds: float) -> Shared | None:
     nobody of that name takes it within so many seconds."""
     with (
         suppress(OSError),
-        open(os.memfd_create("recsim-train", os.MFD_ALLOW_SEALING), "wb", 0) as file,
+        open(os.memfd_create("recsim-train", _MADE), "wb", 0) as file,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,
     ):
         file.truncate(ring.size())

@@ -96,7 +96,7 @@ def claim(store: Store, base: Store, me: Rank, look: Callable[[], None], limit: 
                 "each job a MASTER_PORT of its own"
             )
     here = f"process {os.getpid()} on {socket.gethostname()}"
-    mine = f"{secrets.token_hex(8)} {here}"  # in containers others may be the same
+    mine = f"{secrets.token_hex(8)} {here}"  # containers may share names and numbers
     taken = store.compare_set(f"claim/{me.rank}", "", mine).decode(errors="replace")
     if taken != mine:
         raise UserError(
