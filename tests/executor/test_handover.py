@@ -302,6 +302,32 @@ def test_a_client_that_gets_no_word_in_has_a_plain_connection(
         end.close()
 
 
+def test_a_listener_that_is_closed_while_it_looks_at_an_offer_waits_for_no_other_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whose number would be that of its own socket, and which it would hold open."""
+    looks, goes_on = threading.Event(), threading.Event()
+
+    def take(_: handover.Offers) -> None:
+        looks.set()
+        goes_on.wait(LIMIT)
+
+    monkeypatch.setattr(handover.Offers, "take", take)
+    before = set(threading.enumerate())
+    listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
+    (thread,) = set(threading.enumerate()) - before
+    sent_to(listener)
+    assert looks.wait(LIMIT)
+    listener.close()
+    pipes = [os.pipe() for _ in range(4)]
+    goes_on.set()
+    thread.join(LIMIT / 9)
+    assert not thread.is_alive()
+    for pipe in pipes:
+        for end in pipe:
+            os.close(end)
+
+
 @pytest.mark.parametrize("end", ["server", "client"])
 def test_where_there_is_no_name_connections_are_plain(
     end: str, monkeypatch: pytest.MonkeyPatch

@@ -368,7 +368,6 @@ class ClientListener:
         guests: dict[int, tuple[socket.socket, float, bytearray]] = {}
         poll = select.poll()
         mine = [sock for sock in (self._sock, self._offers.sock) if sock is not None]
-        listening = self._sock.fileno()
         for sock in mine:
             poll.register(sock, select.POLLIN)
 
@@ -383,7 +382,7 @@ class ClientListener:
                         guest, _, said = guests[number]
                         if self._has_said(guest, said):
                             self._greet(dismiss(number), bytes(said))
-                    elif number != listening:
+                    elif number != self._sock.fileno():
                         self._offers.take()
                     elif event & ~select.POLLIN or (come := self._next_guest()) is None:
                         return
@@ -450,10 +449,10 @@ class ClientListener:
             return Answerer(sock, self._header_bytes, shared)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept nobody any more. The thread that accepts hears of it, and closes what it polls:
+        by another's hand the number could be a new file's when it polls again."""
         with suppress(OSError):  # closed by itself once everybody had come
             self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
 
 
 def keep_alive(sock: socket.socket, seconds: float) -> None:
