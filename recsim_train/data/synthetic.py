@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -45,7 +46,7 @@ def write_criteo(
         raise UserError("Criteo text has 32-bit categories: a table has more than 2^32 rows")
     generator = Generator(model, synthetic)
     target = Path(path)
-    aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(aside, "wb") as raw, contextlib.ExitStack() as stack:

@@ -251,6 +251,23 @@ def test_interrupted_writing_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_two_that_write_one_file_at_once_leave_it_whole_whatever_their_numbers_are(
+    tmp_path: Path, make_model: Callable[..., Model]
+) -> None:
+    """In containers of their own both may be process 1, on a file system without locks."""
+    path, model = tmp_path / "x.tsv", make_model((9, 9))
+    write_criteo(tmp_path / "alone.tsv", model, Synthetic(), 900)
+    others = [lambda: write_criteo(path, model, Synthetic(), 900)]
+
+    def another_writes_too(done: int, rows: int) -> None:
+        if others:
+            others.pop()()
+
+    write_criteo(path, model, Synthetic(), 900, another_writes_too)
+    assert path.read_bytes() == (tmp_path / "alone.tsv").read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["alone.tsv", "x.tsv"]
+
+
 def test_models_that_text_can_not_hold(tmp_path: Path, make_model: Callable[..., Model]) -> None:
     with pytest.raises(UserError, match="27 tables"):
         write_criteo(tmp_path / "x", make_model((9,) * 27), Synthetic(), 10)

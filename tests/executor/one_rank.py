@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recsim_train.executor.process import forkserver
 from tests.ports import free_port
@@ -23,6 +24,7 @@ LIMIT = 90.0
 """Seconds that ranks may take, on a machine that has much else to do."""
 BEGUN = "the loops have begun"
 """What a rank says then."""
+UNPICKLED = "unpickled for"
 SMALL = """
 name: by-hand
 model: {preset: tiny}
@@ -126,6 +128,24 @@ def prepared(folder: Path, text: str = SMALL) -> Path:
     return folder
 
 
+def tell_of_pickles() -> None:
+    """Have it say `UNPICKLED` and for whom, whenever something is unpickled here."""
+    import pickle
+
+    import torch.distributed.distributed_c10d as torch_s
+
+    def told(unpickle: Callable[..., Any]) -> Callable[..., Any]:
+        def also(*words: Any, **more: Any) -> Any:
+            who = sys._getframe(1).f_globals["__name__"]
+            print(f"{UNPICKLED} {who}", file=sys.stderr, flush=True)
+            return unpickle(*words, **more)
+
+        return also
+
+    pickle.loads = told(pickle.loads)  # type: ignore[assignment]
+    torch_s._unpickler = told(torch_s._unpickler)
+
+
 def main() -> None:
     """Entry point of the fork."""
     faulthandler.register(signal.SIGUSR1)  # for who wonders where one waits
@@ -138,6 +158,8 @@ def main() -> None:
         else:
             os.environ[name] = value
     sys.argv = ["recsim-train", *words]
+    if "TELL_OF_PICKLES" in os.environ:
+        tell_of_pickles()
     from recsim_train.__main__ import main as command
     from recsim_train.executor.process.role import Role
 

@@ -241,8 +241,8 @@ def test_a_server_that_does_not_read_is_given_up_after_the_time_out(under_way: i
     "said",
     [
         b"GET / HTTP/1.1\r\n\r\n".ljust(connections._HELLO.size, b" "),
-        connections._HELLO.pack(connections._PROTOCOL, b"x" * connections.TOKEN_BYTES, 7, 0, -1),
-        connections._HELLO.pack(connections._PROTOCOL, TOKEN, 8, 0, -1),
+        connections._HELLO.pack(connections._PROTOCOL, b"x" * connections.TOKEN_BYTES, 7, b""),
+        connections._HELLO.pack(connections._PROTOCOL, TOKEN, 8, b""),
         b"",
     ],
     ids=["another protocol", "wrong token", "not a client of this run", "goes away"],

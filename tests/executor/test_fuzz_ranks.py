@@ -6,6 +6,8 @@ the connection is dropped; those who are honest are served beside it.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import pickle
 import socket
 import struct
@@ -37,13 +39,14 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data.batch import pack
+from recsim_train.data.malformed import Malformed
 from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.link import connections
 from recsim_train.executor.link.connections import ClientListener, connect
 from recsim_train.executor.link.tcp import TcpPort, address_said
 from recsim_train.executor.link.transport import Key, ServiceKind
-from recsim_train.executor.part import LostPeerError
+from recsim_train.executor.part import LostPeerError, ProcessPart, Reading
 from recsim_train.executor.process import agreement, parting
 from recsim_train.executor.process.entry import describe
 from recsim_train.executor.queues import QueueFeed
@@ -52,7 +55,10 @@ from recsim_train.executor.shards.services import DenseServer, EmbeddingServer, 
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
-from recsim_train.trace.record import Recorder
+from recsim_train.trace.facts import Cached, ClockReading, Clocks
+from recsim_train.trace.ledger import Sample
+from recsim_train.trace.record import Iteration, Outcome, Recorder, Span, Sync, Total, TotalKey
+from recsim_train.workload.compression import Tally
 
 TOKEN = b"t" * connections.TOKEN_BYTES
 LIMIT = 20.0
@@ -84,11 +90,10 @@ def plan_of(strategy: str, **roles: int) -> Plan:
 
 hello = st.builds(
     connections._HELLO.pack,
-    st.sampled_from([connections._PROTOCOL, b"recsim/1", b""]),
+    st.sampled_from([connections._PROTOCOL, b"recsim/2", b""]),
     st.sampled_from([TOKEN, b"x" * connections.TOKEN_BYTES]),
     st.integers(8, 2**32 - 1),  # any client but the one that is due
-    st.integers(-(2**31), 2**31 - 1),
-    st.integers(-(2**31), 2**31 - 1),
+    st.binary(max_size=16),
 )
 stranger = st.one_of(st.binary(max_size=200), hello, hello.map(lambda said: said[:-1]))
 
@@ -368,7 +373,12 @@ word = st.fixed_dictionaries(
     }
 )
 ending = st.fixed_dictionaries(
-    {"kind": json_like, "sentence": st.one_of(st.text(), json_like), "waits": json_like}
+    {
+        "name": st.one_of(st.text(), json_like),
+        "kind": st.one_of(st.text(), json_like),
+        "sentence": st.one_of(st.text(), json_like),
+        "waits": st.one_of(st.lists(st.text(), max_size=2), json_like),
+    }
 )
 
 
@@ -392,15 +402,18 @@ def test_any_word_of_a_rank_is_understood_or_named(store: TCPStore, said: bytes)
     here = PrefixStore(str(next(numbers)), store)
     here.set("word/1", said)  # type: ignore[arg-type]
     try:
-        found = agreement.read_word(1, here.get("word/1"))
+        found = agreement.read_word("b (rank 1)", here.get("word/1"))
     except RunFailed as error:
-        assert str(error).startswith("rank 1 said in the store what")  # noqa: PT017
+        assert str(error).startswith("b (rank 1) said in the store what")  # noqa: PT017
         return
     assert all(isinstance(value, str) for value in found.terms.values())
 
 
 @bounded
-@given(st.one_of(st.binary(max_size=200), json_like.map(_json), ending.map(_json)), st.binary())
+@given(
+    st.one_of(st.binary(max_size=200), json_like.map(_json), ending.map(_json)),
+    st.one_of(st.binary(), json_like.map(_json)),
+)
 def test_any_ending_and_any_part_of_another_rank_leaves_a_sentence(
     store: TCPStore, said: bytes, part: bytes
 ) -> None:
@@ -427,15 +440,79 @@ def test_any_address_is_one_or_named(said: bytes) -> None:
     assert 0 < int(port) < 65536
 
 
-def test_a_part_that_is_whole_but_something_else_is_none(store: TCPStore) -> None:
-    import hashlib
+class Touches:
+    """Unpickled, it makes a file."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_nothing_that_lies_in_the_store_is_run(store: TCPStore, tmp_path: Path) -> None:
     here = PrefixStore(str(next(numbers)), store)
-    content = pickle.dumps({"no": "part"})
-    here.set("part/0/0", hashlib.sha256(content).digest() + content)  # type: ignore[arg-type]
-    for count in ("1", "0", "2", "-1", "x", ""):
-        here.set("part/0", count)
-        assert parting.get_part(here, 0) is None
+    content = pickle.dumps(Touches(tmp_path / "run by rank 0"))
+    for said in (content, hashlib.sha256(content).digest() + content):
+        here.set("part/0/0", said)  # type: ignore[arg-type]
+        for count in ("1", "0", "2", "-1", "x", "", "99999"):
+            here.set("part/0", count)
+            assert parting.get_part(here, 0) is None
+    assert [*tmp_path.iterdir()] == []
+
+
+def part_of_all_kinds() -> ProcessPart:
+    """Nothing in it has its default."""
+    records = Outcome(
+        iterations=[Iteration("trainer[0].worker[1]", 3, 0.1, 1 / 3, math.nan)],
+        totals={TotalKey("trainer[0]", "worker[1]", "compute", "a, b"): Total(3, 0.3, 1 << 60)},
+        spans=[Span("trainer[0]", "worker[1]/1", 3, "lookup", "embedding", 0.1, 2 / 3, 512)],
+        dropped_spans=2,
+        steps=7,
+        loss=math.inf,
+        auc=0.1 + 0.2,
+        normalized_entropy=-math.inf,
+        rounds=[Iteration("trainer[0].background[0]", 1, 0.2, 0.7)],
+        syncs=[Sync("trainer[0].background[0]", 1, 0.7)],
+    )
+    booked = {("trainer", "a, b", "loop"): 1 / 7, ("trainer", "runtime", "loop"): 0.5}
+    malformed = Malformed({"label": 2}, {"label": [4, 9]}, {"label": (4, "'2' is no label")}, 50)
+    return ProcessPart(
+        instance="trainer[0]",
+        records=records,
+        cpu_seconds=1 / 3,
+        samples=[Sample(0.1, 0.2, {}), Sample(1.1, 0.9, booked, 1.5, 0.1, 0.2, (1.0, 2.0))],
+        tallies=[{}, {"gradients": Tally(9, 3, 36, 24)}],
+        readings=[Reading(malformed, 2, 50)],
+        header_bytes=77,
+        cache=Cached((4, 0), 9, 3, 1, 0.666667),
+        clocks=Clocks(ClockReading(1.5, 1e-5), ClockReading(1.6, 2e-5)),
+    )
+
+
+@pytest.mark.parametrize("chunk", [4 << 20, 100], ids=["in one", "in many"])
+def test_a_part_is_read_as_it_was_left(
+    store: TCPStore, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parting, "_CHUNK", chunk)
+    here = PrefixStore(str(next(numbers)), store)
+    parting.put_part(here, 3, part_of_all_kinds())
+    found = parting.get_part(here, 3)
+    assert found is not None
+    assert repr(found) == repr(part_of_all_kinds())  # NaN is not equal to itself
+    assert found.records.totals == part_of_all_kinds().records.totals
+    assert found.samples == part_of_all_kinds().samples
+
+
+def test_a_part_of_more_than_may_be_is_none(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = PrefixStore(str(next(numbers)), store)
+    monkeypatch.setattr(parting, "_CHUNK", 8)
+    parting.put_part(here, 3, part_of_all_kinds())
+    assert parting.get_part(here, 3) is not None
+    monkeypatch.setattr(parting, "_MOST", 100)
+    assert parting.get_part(here, 3) is None
 
 
 def test_another_job_s_id_is_told_whatever_it_is(store: TCPStore, tmp_path: Path) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from torch._C._distributed_c10d import TCPStore
 
+from recsim_train.config.errors import UserError
+from recsim_train.executor.process import agreement
 from recsim_train.executor.process.agreement import differences
+from recsim_train.executor.process.rank import Rank
 from tests.executor.one_rank import BEGUN, codes, prepared, ranks, until_said
 
 DIFFER = {
@@ -105,6 +112,21 @@ def test_a_rank_of_another_job_is_told_so_and_harms_none(tmp_path: Path) -> None
         assert codes(ours) == [0, 0, 0], ours[0].said
 
 
+@pytest.mark.parametrize("other_id", [{}, {"TORCHELASTIC_RUN_ID": "b"}], ids=["none", "another"])
+def test_a_refusal_of_another_job_s_rank_ends_nobody_else_s_run(
+    other_id: dict[str, str], tmp_path: Path
+) -> None:
+    folder = prepared(tmp_path)
+    with ranks() as start:
+        ours = start.all(folder, 3, "--set", "training.steps=1000000")
+        until_said(ours[0], BEGUN)
+        other = start(folder, 1, 3, "--set", "data.path=no/such.tsv", **other_id)
+        assert codes([other]) == [2]
+        assert "no/such.tsv: no such file" in other.said
+        time.sleep(2.0)  # they look four times a second
+        assert [one.code for one in ours] == [None, None, None], ours[0].said
+
+
 def test_two_jobs_without_an_id_on_one_port_do_not_join(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     with ranks() as start:
@@ -127,6 +149,37 @@ def test_a_rank_given_twice_is_told_so(tmp_path: Path) -> None:
         assert "give each rank a number of its own" in ended[0].said
         ours.append(start(folder, 2, 3))
         assert sorted(map(str, codes(ours))) == ["0", "0", "0", "2"]
+
+
+@pytest.fixture
+def store() -> TCPStore:
+    return TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=5), wait_for_workers=False)
+
+
+def rank_of_three(rank: int) -> Rank:
+    return Rank(rank, 3, "127.0.0.1", 29500, job="", restart=0, keeps_store=rank == 0)
+
+
+def test_a_rank_given_twice_is_told_so_whatever_the_processes_numbers_are(store: TCPStore) -> None:
+    """Here both have one number and one host name, as in containers they may."""
+    agreement.claim(store, store, rank_of_three(0), lambda: None, 5.0)
+    agreement.claim(store, store, rank_of_three(1), lambda: None, 5.0)
+    words = rf"^RANK=1 of the run at .* is taken by process {os.getpid()} on .* another, process"
+    with pytest.raises(UserError, match=words):
+        agreement.claim(store, store, rank_of_three(1), lambda: None, 5.0)
+
+
+@pytest.mark.parametrize("counted", [2, 3], ids=["as they come", "one too many"])
+def test_who_has_not_come_is_named_by_its_role_however_many_have_been_counted(
+    store: TCPStore, counted: int
+) -> None:
+    labels = ["trainer[0] (rank 0)", "trainer[1] (rank 1)", "dense_server[0] (rank 2)"]
+    store.add("word/count", counted - 1)
+    store.set("word/1", "{}")
+    mine = agreement.Word("trainer[0]", "here", "127.0.0.1", 0, {})
+    words = r"^dense_server\[0\] \(rank 2\) did not come within execution.start_timeout = 9 s$"
+    with pytest.raises(TimeoutError, match=words):
+        agreement.exchange(store, rank_of_three(0), labels, mine, lambda: None, 9.0, 0.2)
 
 
 def test_who_differs_stands_beside_what_is_common() -> None:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.executor.one_rank import BEGUN, SMALL, OneRank, codes, prepared, ranks, until_said
+from tests.executor.one_rank import (
+    BEGUN,
+    SMALL,
+    UNPICKLED,
+    OneRank,
+    codes,
+    prepared,
+    ranks,
+    until_said,
+)
 
 FREE = SMALL.replace("{kind: allreduce}", "{kind: flat_ps}").replace(
     "dense_servers: 0", "dense_servers: 1, readers: 1"
@@ -99,7 +108,8 @@ def test_a_rank_that_does_not_come_is_named_after_the_start_limit(tmp_path: Path
         assert codes(started, 60) == [1, 1]
         assert time.monotonic() - begin < 40
     for one in started:
-        assert "failed: rank 1 did not come within execution.start_timeout = 4 s" in one.said
+        who = "trainer[1] (rank 1)"
+        assert f"failed: {who} did not come within execution.start_timeout = 4 s" in one.said
 
 
 def test_no_rank_0_is_named_by_the_address_after_the_start_limit(tmp_path: Path) -> None:
@@ -192,3 +202,21 @@ def test_memory_and_data_are_checked_by_ranks_as_by_the_launcher(tmp_path: Path)
         started = start.all(folder, 3, "--set", huge)
         assert codes(started) == [2, 2, 2]
         assert all("GiB too much" in one.said for one in started), started[0].said
+
+
+@pytest.mark.parametrize("ends", ["as it should", "early"])
+def test_no_rank_unpickles_what_others_have_said(ends: str, tmp_path: Path) -> None:
+    """Whoever reaches the store or a rank could have it run anything."""
+    folder = prepared(tmp_path, FREE)
+    words = ["--set", LONG] if ends == "early" else []
+    with ranks() as start:
+        started = start.all(folder, 5, *words, TELL_OF_PICKLES="1")
+        if ends == "early":
+            begun(started)
+            started[4].kill()
+        others = started[:4]
+        assert codes(others) == [int(ends == "early")] * 4
+    assert kept(folder)["status"] == ("partial" if ends == "early" else "complete")
+    whose = [line for one in others for line in one.said.splitlines() if UNPICKLED in line]
+    # compiled code that this machine has kept in a file
+    assert {line.split()[-1] for line in whose} <= {"recsim_train.compiled"}

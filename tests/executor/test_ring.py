@@ -204,9 +204,14 @@ def test_a_place_outside_is_refused() -> None:
         reader.see(ROOM // 64, 65)
 
 
-def _child(process: int, file: int, told: Connection) -> None:
-    shared = ring.accept(process, file)
-    assert shared is not None
+def new_memory() -> int:
+    file = os.memfd_create("of this test")
+    os.ftruncate(file, ring.size())
+    return file
+
+
+def _child(file: int, told: Connection) -> None:
+    shared = ring.Shared(file)
     for _ in range(20):
         place, size = told.recv()
         content = bytes(shared.of(place).see(place, size))
@@ -215,11 +220,11 @@ def _child(process: int, file: int, told: Connection) -> None:
 
 
 def test_two_processes_see_the_same_memory_and_it_goes_with_them() -> None:
-    file = ring.offer()
+    file = new_memory()
     shared = ring.Shared(file)
     context = get_context("fork")
     ours, theirs = context.Pipe()
-    child = context.Process(target=_child, args=(os.getpid(), file, theirs), daemon=True)
+    child = context.Process(target=_child, args=(file, theirs), daemon=True)
     child.start()
     for number in range(20):
         content = os.urandom(SHARED_LEAST * (1 + number * 40))
@@ -241,14 +246,8 @@ def test_two_processes_see_the_same_memory_and_it_goes_with_them() -> None:
     os.close(file)
 
 
-def test_what_cannot_be_reached_is_not_shared() -> None:
-    assert ring.accept(os.getpid(), 1 << 20) is None
-    with open(os.devnull, "rb+") as other:
-        assert ring.accept(os.getpid(), other.fileno()) is None
-
-
 def test_pages_that_are_not_used_take_no_memory() -> None:
-    file = ring.offer()
+    file = new_memory()
     shared = ring.Shared(file)
     shared.put([memoryview(bytes(1 << 20))])
     assert os.fstat(file).st_size > 3 * SHARED_BYTES

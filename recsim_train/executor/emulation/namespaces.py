@@ -68,7 +68,8 @@ class Namespace:
     @property
     def path(self) -> str:
         """By which other programs find it, as long as this process holds it."""
-        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
+        # /proc may count processes otherwise than this one's namespace does
+        return f"/proc/{os.readlink('/proc/self')}/fd/{self.descriptor}"
 
     def close(self) -> None:
         """Hold it no longer."""

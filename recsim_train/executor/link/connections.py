@@ -14,7 +14,7 @@ server may be waiting for just that. There is no thread for input and output.
 from __future__ import annotations
 
 import hmac
-import os
+import secrets
 import select
 import socket
 import struct
@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.executor.link.ring import Buffer, Shared, accept, offer
+from recsim_train.executor.link.handover import Offers, offer, place_of
+from recsim_train.executor.link.ring import Buffer, Shared
 from recsim_train.executor.part import LostPeerError
 from recsim_train.placement.transport import BUFFER_BYTES, SHARED_LEAST, shareable
 
@@ -44,12 +45,12 @@ TOKEN_BYTES = 32
 _SIZE = struct.Struct("<Q")
 HEAD_BYTES = _SIZE.size
 """Before an answer, and before a request's header."""
-_HELLO = struct.Struct(f"<8s{TOKEN_BYTES}sIii")
-"""A client's first words: the protocol's name, the run's token, the client's number, its process
-and the file there that it offers to share; -1: none."""
-_PROTOCOL = b"recsim/2"
+_HELLO = struct.Struct(f"<8s{TOKEN_BYTES}sI16s")
+"""A client's first words: the protocol's name, the run's token, the client's number, and a random
+one of this connection. Memory that it offers to share begins with the same."""
+_PROTOCOL = b"recsim/3"
 _SHARED, _APART = b"\1", b"\0"
-"""A server's first word: whether it has mapped that file."""
+"""A server's first word: whether it has mapped such memory."""
 _PATIENCE = 5.0
 """Seconds in which somebody who has connected must have said hello."""
 _GUESTS = 256
@@ -322,21 +323,20 @@ def connect(
     Raises ConnectionError or TimeoutError.
     """
     host, port = address.rsplit(":", 1)
-    sock, file = _new(host), offer() if near else -1
+    sock, hello = _new(host), _HELLO.pack(_PROTOCOL, token, client, secrets.token_bytes(16))
     try:
+        place = place_of(address, token)
+        shared = offer(place, hello, min(timeout, _PATIENCE)) if near else None
         keep_alive(sock, timeout)
         sock.settimeout(timeout)
         sock.connect((host, int(port)))
-        sock.sendall(_HELLO.pack(_PROTOCOL, token, client, os.getpid(), file))
+        sock.sendall(hello)
         if not (said := sock.recv(1)):
             raise ConnectionError("connection closed by peer")
-        return Asker(sock, timeout, Shared(file) if said == _SHARED else None)
+        return Asker(sock, timeout, shared if said == _SHARED else None)
     except BaseException:
         sock.close()
         raise
-    finally:
-        if file >= 0:
-            os.close(file)
 
 
 class ClientListener:
@@ -359,13 +359,17 @@ class ClientListener:
         self._sock.bind((host, 0))
         self._sock.listen(4096)
         self.address = f"{host}:{self._sock.getsockname()[1]}"
+        place = place_of(self.address, token)
+        self._offers = Offers(place, _HELLO.size, lambda hello: self._client(hello) is not None)
         threading.Thread(target=self._accept, name="accept clients", daemon=True).start()
 
     def _accept(self) -> None:
         """Whoever connects, side by side: who stays silent keeps nobody waiting."""
         guests: dict[int, tuple[socket.socket, float, bytearray]] = {}
         poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
+        mine = [sock for sock in (self._sock, self._offers.sock) if sock is not None]
+        for sock in mine:
+            poll.register(sock, select.POLLIN)
 
         def dismiss(number: int) -> socket.socket:
             poll.unregister(number)
@@ -378,6 +382,8 @@ class ClientListener:
                         guest, _, said = guests[number]
                         if self._has_said(guest, said):
                             self._greet(dismiss(number), bytes(said))
+                    elif number != self._sock.fileno():
+                        self._offers.take()
                     elif event & ~select.POLLIN or (come := self._next_guest()) is None:
                         return
                     else:
@@ -388,9 +394,8 @@ class ClientListener:
                 for number in late or [*guests][: max(0, len(guests) - _GUESTS)]:
                     dismiss(number).close()
         finally:
-            for guest, _, _ in guests.values():
-                guest.close()
-            self._sock.close()
+            for sock in (*mine, *(guest for guest, _, _ in guests.values())):
+                sock.close()
 
     def _next_guest(self) -> socket.socket | None:
         """None: the listener has been closed."""
@@ -412,17 +417,23 @@ class ClientListener:
         said += more
         return not more or len(said) == _HELLO.size
 
+    def _client(self, hello: bytes) -> int | None:
+        """Whose this is; None: of nobody that is to come."""
+        if len(hello) < _HELLO.size:
+            return None
+        protocol, token, client, _ = _HELLO.unpack(hello)
+        known = protocol == _PROTOCOL and hmac.compare_digest(token, self._token)
+        return client if known and client in self._due else None
+
     def _greet(self, guest: socket.socket, said: bytes) -> None:
         """Take in a client; whoever is nobody of this run is turned away."""
+        if (client := self._client(said)) is None:
+            return guest.close()
+        shared = self._offers.of(said)
         try:
-            protocol, token, client, process, file = _HELLO.unpack(said)
-            known = protocol == _PROTOCOL and hmac.compare_digest(token, self._token)
-            if not known or client not in self._due:
-                return guest.close()
-            shared = accept(process, file) if file >= 0 else None
             keep_alive(guest, self._timeout)
             guest.sendall(_APART if shared is None else _SHARED)
-        except (OSError, struct.error):
+        except OSError:
             return guest.close()
         with self._change:
             self._due.remove(client)
@@ -438,10 +449,10 @@ class ClientListener:
             return Answerer(sock, self._header_bytes, shared)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept nobody any more. The thread that accepts hears of it, and closes what it polls:
+        by another's hand the number could be a new file's when it polls again."""
         with suppress(OSError):  # closed by itself once everybody had come
             self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
 
 
 def keep_alive(sock: socket.socket, seconds: float) -> None:

@@ -1,18 +1,16 @@
 """Memory that two processes of one host share: payloads go through it instead of a socket.
 
-A client makes it when it connects and tells the server where it is; once both have mapped it, it
-has no name and goes when they do. There is a ring for answers and two for requests, one of them for
-those whose payload is made in it. Each has one end that puts and one that takes, in the same order.
-What says that there is something to take travels through the socket.
+A client makes it when it connects, and hands it over (`recsim_train.executor.link.handover`). It
+has no name and goes when both are gone. There is a ring for answers and two for requests, one of
+them for those whose payload is made in it. Each has one end that puts and one that takes, in the
+same order. What says that there is something to take travels through the socket.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from weakref import ref
 
 import numpy as np
@@ -149,8 +147,8 @@ class Shared:
     """Both directions; of requests, also what is made where it is sent from."""
 
     def __init__(self, file: int) -> None:
-        """Of an open file of the right size. Raises OSError or ValueError if it is none."""
-        content = np.frombuffer(mmap.mmap(file, _size()), np.uint8)
+        """Of an open file of `size` bytes. Raises OSError or ValueError where it is none."""
+        content = np.frombuffer(mmap.mmap(file, size()), np.uint8)[_LINE:]
         taken = content[: _RINGS * _LINE].view(np.int64).reshape(_RINGS, -1)
         rings = content[_RINGS * _LINE :].reshape(_RINGS, -1)
         self.answers, self._copied = Ring(taken[0], rings[0]), Ring(taken[1], rings[1])
@@ -169,25 +167,6 @@ class Shared:
 _RINGS = 3
 
 
-def _size() -> int:
-    return _RINGS * (_LINE + SHARED_BYTES)
-
-
-def offer() -> int:
-    """A new file to be shared, or -1 where the system has none without a name."""
-    with suppress(AttributeError, OSError):
-        file = os.memfd_create("recsim-train")
-        os.ftruncate(file, _size())
-        return file
-    return -1
-
-
-def accept(process: int, file: int) -> Shared | None:
-    """What a process offers; None where it cannot be reached from here."""
-    with suppress(OSError, ValueError):
-        mine = os.open(f"/proc/{process}/fd/{file}", os.O_RDWR)
-        try:
-            return Shared(mine)
-        finally:
-            os.close(mine)
-    return None
+def size() -> int:
+    """Bytes of the memory; the first `_LINE` of them are for those who make it and hand it over."""
+    return _LINE + _RINGS * (_LINE + SHARED_BYTES)

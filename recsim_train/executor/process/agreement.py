@@ -12,18 +12,22 @@ import hashlib
 import ipaddress
 import json
 import os
+import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, TypeAdapter
 
 from recsim_train.config.dump import resolved
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import SETTING
 from recsim_train.executor.process.attend import until
+from recsim_train.executor.process.peers import gather
 from recsim_train.executor.process.rank import Rank
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.environment import versions
@@ -54,7 +58,7 @@ class Word:
     """The same of all ranks that reach each other by the loopback."""
     address: str
     """Of its machine, on the way to the store."""
-    deputy: int
+    deputy: Annotated[int, Field(ge=0, lt=1 << 16)]
     """The port of the store that stands in where the first is lost; 0: it keeps none."""
     terms: Terms
 
@@ -91,53 +95,60 @@ def claim(store: Store, base: Store, me: Rank, look: Callable[[], None], limit: 
                 f"this one is of {me.job or 'a job without an id'} (TORCHELASTIC_RUN_ID): give "
                 "each job a MASTER_PORT of its own"
             )
-    mine = f"process {os.getpid()} on {socket.gethostname()}"
+    here = f"process {os.getpid()} on {socket.gethostname()}"
+    mine = f"{secrets.token_hex(8)} {here}"  # containers may share names and numbers
     taken = store.compare_set(f"claim/{me.rank}", "", mine).decode(errors="replace")
     if taken != mine:
         raise UserError(
-            f"RANK={me.rank} of the run at {me.place} is taken by {taken}, and this is {mine}: "
-            "give each rank a number of its own, and each job a MASTER_PORT"
+            f"RANK={me.rank} of the run at {me.place} is taken by {taken.partition(' ')[2]}, and "
+            f"this is another, {here}: give each rank a number of its own, and each job a "
+            "MASTER_PORT"
         )
 
 
 def exchange(
-    store: Store, me: Rank, mine: Word, look: Callable[[], None], limit: float, late_in: float
+    store: Store,
+    me: Rank,
+    labels: Sequence[str],
+    mine: Word,
+    look: Callable[[], None],
+    limit: float,
+    late_in: float,
 ) -> list[Word]:
-    """The words of all ranks.
+    """The words of all ranks. ``labels``: of each, as sentences name it.
 
     Raises TimeoutError, which names the ranks that have not come by then, after ``late_in`` of the
     ``limit`` seconds; UserError where they do not agree.
     """
-    store.set(f"word/{me.rank}", json.dumps(asdict(mine)))
-    if store.add("words", 1) == me.world:
-        store.set("words/all", "1")
-
-    def late() -> str:
-        absent = [str(r) for r in range(me.world) if not store.check([f"word/{r}"])]
-        ranks = "rank" if len(absent) == 1 else "ranks"
-        return f"{ranks} {' and '.join(absent)} did not come within {SETTING} = {limit:g} s"
-
-    until(lambda: bool(store.check(["words/all"])), look, late, late_in)
-    said = store.multi_get([f"word/{rank}" for rank in range(me.world)])
-    words = [read_word(rank, word) for rank, word in enumerate(said)]
+    keys = gather(
+        store,
+        "word",
+        me.rank,
+        labels,
+        lambda keys, late: until(lambda: bool(store.check(keys)), look, late, late_in),
+        json.dumps(asdict(mine)),
+        f"{SETTING} = {limit:g} s",
+    )
+    said = store.multi_get(keys)
+    words = [read_word(label, word) for label, word in zip(labels, said, strict=True)]
     by_rank = {f"rank {r} ({word.name})": word.terms for r, word in enumerate(words)}
     if (sentence := differences(by_rank)) is not None:
         raise UserError(sentence)
     return words
 
 
-def read_word(rank: int, said: bytes) -> Word:
+_WORD = TypeAdapter(Word)
+
+
+def read_word(label: str, said: bytes) -> Word:
     """A rank's word. Raises RunFailed where it is none."""
     try:
-        word = Word(**json.loads(said))
+        word = _WORD.validate_json(said)
         ipaddress.ip_address(word.address.partition("%")[0])
-        texts = [word.name, word.machine, *word.terms.keys(), *word.terms.values()]
-        if not (all(isinstance(text, str) for text in texts) and 0 <= word.deputy < 1 << 16):
-            raise ValueError
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except ValueError:
         raise RunFailed(
-            f"rank {rank} said in the store what this version of recsim-train does not "
-            "understand: it runs another version, or it is another program"
+            f"{label} said in the store what this version of recsim-train does not understand: it "
+            "runs another version, or it is another program"
         ) from None
     return word
 

@@ -1,22 +1,25 @@
 """The end of a run under torchrun in which something went wrong: who is left, why, what is kept.
 
-Each rank that can leaves a word and its part of the result in the store. Who leaves none within
-some seconds is lost. The lowest of the others puts the parts together.
+Each rank that can leaves a word and its part of the result in the store, as JSON: whoever reaches
+the store could leave anything there. Who leaves none within some seconds is lost. The lowest of the
+others puts the parts together.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, TypeAdapter
 
 from recsim_train.executor.part import Ending, ProcessPart, cause
 from recsim_train.executor.process.peers import LEAVING
+from recsim_train.trace.ledger import Key
+from recsim_train.trace.record import Total, TotalKey
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -27,6 +30,8 @@ _HEARD = 2.0
 """Seconds that others get to read what the lowest has found."""
 _CHUNK = 4 << 20
 """Bytes of a value: the store takes less than 8 MiB."""
+_MOST = 1000
+"""Values of one part."""
 _STEP = 0.02
 FINISHED, INTERRUPTED = "finished", "interrupted"
 """Kinds of endings beside those of `recsim_train.executor.process.describe`."""
@@ -44,10 +49,26 @@ class Parting:
     """Whether nothing but a signal ended it."""
 
 
+_PART = TypeAdapter(
+    tuple[ProcessPart, list[tuple[TotalKey, Total]], list[list[tuple[Key, float]]]],
+    config=ConfigDict(ser_json_inf_nan="constants", defer_build=True),
+)
+"""A part, and beside it what it keeps by keys that JSON has not: totals, and what each of its
+samples has booked."""
+
+
+_ENDING = TypeAdapter(Ending)
+
+
 def put_part(store: Store, rank: int, part: ProcessPart) -> None:
     """Leave a part of the result."""
-    content = pickle.dumps(part)
-    content = hashlib.sha256(content).digest() + content
+    bare = replace(
+        part,
+        records=replace(part.records, totals={}),
+        samples=[sample._replace(booked={}) for sample in part.samples],
+    )
+    booked = [[*sample.booked.items()] for sample in part.samples]
+    content = _PART.dump_json((bare, [*part.records.totals.items()], booked))
     chunks = range(0, len(content), _CHUNK)
     for number, at in enumerate(chunks):
         store.set(f"part/{rank}/{number}", content[at : at + _CHUNK])  # type: ignore[arg-type]
@@ -59,21 +80,23 @@ def get_part(store: Store, rank: int) -> ProcessPart | None:
     if not store.check([f"part/{rank}"]):
         return None
     said = store.get(f"part/{rank}")
-    if not (said.isdigit() and len(said) < 6):
+    if not (said.isdigit() and len(said) < 6 and 0 < int(said) <= _MOST):
         return None
     keys = [f"part/{rank}/{number}" for number in range(int(said))]
-    if not keys or not all(store.check([key]) for key in keys):
+    if not store.check(keys):
         return None
-    content = b"".join(store.get(key) for key in keys)
-    if hashlib.sha256(content[32:]).digest() != content[:32]:
-        return None
-    part = pickle.loads(content[32:])
-    return part if isinstance(part, ProcessPart) else None
+    with suppress(ValueError):
+        part, totals, booked = _PART.validate_json(b"".join(store.multi_get(keys)))
+        part.records.totals.update(totals)
+        for sample, seconds in zip(part.samples, booked, strict=True):
+            sample.booked.update(seconds)
+        return part
+    return None
 
 
 def leave(store: Store, rank: int, kind: str, sentence: str, waits: Sequence[str] = ()) -> None:
     """Leave a word, and unless this rank has `FINISHED`, have all others hear of it."""
-    store.set(f"left/{rank}", json.dumps({"kind": kind, "sentence": sentence, "waits": [*waits]}))
+    store.set(f"left/{rank}", json.dumps(asdict(Ending("", kind, sentence, waits))))
     if kind != FINISHED:
         store.set(LEAVING, "1")
 
@@ -88,12 +111,8 @@ def words_left(store: Store, labels: Sequence[str]) -> dict[int, Ending]:
 
 
 def _ending(label: str, said: bytes) -> Ending:
-    with suppress(ValueError, TypeError, LookupError, RecursionError):
-        word: Any = json.loads(said)
-        kind, sentence, waits = (word[key] for key in ("kind", "sentence", "waits"))
-        texts = [kind, sentence, *waits]
-        if isinstance(waits, list) and all(isinstance(text, str) for text in texts):
-            return Ending(label, kind, sentence, waits)
+    with suppress(ValueError):
+        return replace(_ENDING.validate_json(said), name=label)
     return Ending(label, "own", "what it said of its end cannot be read")
 
 

@@ -30,6 +30,31 @@ class PeerLeftError(Exception):
     """Another rank leaves the run, for a reason that it tells in the store."""
 
 
+def gather(
+    store: Store,
+    what: str,
+    rank: int,
+    labels: Sequence[str],
+    wait: Callable[[list[str], Callable[[], str]], None],
+    said: str = "1",
+    within: str = SETTING,
+) -> list[str]:
+    """Say that this rank has come to a point, and wait until all have; the keys under which they
+    say so. ``wait``: until keys are there, with the sentence for when it takes too long."""
+    keys = [f"{what}/{other}" for other in range(len(labels))]
+    store.set(keys[rank], said)
+    if store.add(f"{what}/count", 1) == len(labels):
+        store.set(f"{what}/all", "1")
+
+    def late() -> str:
+        absent = [label for label, key in zip(labels, keys, strict=True) if not store.check([key])]
+        return f"{' and '.join(absent)} did not come within {within}"
+
+    wait([f"{what}/all"], late)  # one key is looked for again and again, not many
+    wait(keys, late)
+    return keys
+
+
 class Peers:
     """Of one process. All of them call `meet` in the same order."""
 
@@ -71,16 +96,11 @@ class Peers:
         ``limit``: seconds that are left of the time to start, and TimeoutError that names who is
         missing after them; None: as long as the others live.
         """
-        self.store.set(f"{what}/{self.rank}", "1")
-        if self.store.add(f"{what}/count", 1) == len(self.labels):
-            self.store.set(f"{what}/all", "1")
-
-        def late() -> str:
-            here = [self.store.check([f"{what}/{r}"]) for r in range(len(self.labels))]
-            absent = [label for label, there in zip(self.labels, here, strict=True) if not there]
-            return f"{' and '.join(absent)} did not come within {SETTING}"
-
-        self.wait([f"{what}/all"], late=late, limit=float("inf") if limit is None else limit)
+        most = float("inf") if limit is None else limit
+        gather(
+            self.store, what, self.rank, self.labels,
+            lambda keys, late: self.wait(keys, late=late, limit=most),
+        )  # fmt: skip
 
     def wait(
         self,

@@ -472,9 +472,9 @@ def _common_start() -> tuple[float, ClockReading | None]:
     """Time 0 of the run on this process's monotonic clock: rank 0's reading; and how that clock
     differs from its own."""
     offset = clocks.read()
-    said = [time.monotonic()]
-    dist.broadcast_object_list(said, src=0)
-    return said[0] + (0.0 if offset is None else offset.ahead), offset
+    said = torch.tensor(time.monotonic(), dtype=torch.float64)
+    dist.broadcast(said, src=0)
+    return float(said) + (0.0 if offset is None else offset.ahead), offset
 
 
 def first_shard(plan: Plan, client: int) -> int:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.addresses import address_towards, choose_interface
-from recsim_train.executor.link.rendezvous import SETTING, make_group, quiet, store_of
+from recsim_train.executor.link.rendezvous import make_group, quiet, store_of
 from recsim_train.executor.process import agreement, parting
 from recsim_train.executor.process.attend import until
 from recsim_train.executor.process.entry import describe
 from recsim_train.executor.process.launch import Interrupted, PartialRun
 from recsim_train.executor.process.merge import merge
-from recsim_train.executor.process.peers import LEAVING, PeerLeftError, Peers
+from recsim_train.executor.process.peers import LEAVING, PeerLeftError, Peers, gather
 from recsim_train.executor.process.rank import Rank, read_rank, under_torchrun
 from recsim_train.executor.process.scheduling import batch_scheduling
 from recsim_train.placement.plan import Instance, Plan
@@ -98,9 +98,11 @@ def refusals_told() -> Iterator[None]:
         yield
     except UserError as error:
         quiet()
-        # the others are told best, not necessarily
-        with suppress(RunFailed, UserError, RuntimeError):
-            _refuse(_join(me, len(_begun), _TELLING), str(error))
+        # the others are told best, not necessarily; and those of another job not at all
+        with suppress(RunFailed, UserError, RuntimeError, TimeoutError):
+            way = _join(me, len(_begun), _TELLING)
+            agreement.claim(way.store, way.base, me, lambda: None, _TELLING)
+            _refuse(way, str(error))
         raise
 
 
@@ -194,7 +196,7 @@ def _agreed(
     plan: Plan, way: _Way, check: Check, left: Callable[[], float]
 ) -> Sequence[agreement.Word]:
     """The words of all ranks, which agree; this rank's interface is chosen by them."""
-    me, store = way.me, way.store
+    me, store, labels = way.me, way.store, _labels(plan, way.me.world)
     counted = me.world == len(plan.instances)
     instance = plan.instances[min(me.rank, len(plan.instances) - 1)]
 
@@ -218,7 +220,7 @@ def _agreed(
         try:
             limit = plan.experiment.execution.start_timeout
             words = agreement.exchange(
-                store, me, mine, look, limit, left() if counted else min(_TELLING, left())
+                store, me, labels, mine, look, limit, left() if counted else min(_TELLING, left())
             )
         except TimeoutError:
             if counted:
@@ -235,10 +237,10 @@ def _agreed(
         check(plan, [plan.instances[rank] for rank in near])
         apart = [word.address for rank, word in enumerate(words) if rank not in near]
         choose_interface(own, apart)
-        if store.add("fit", 1) == me.world:
-            store.set("fit/all", "1")
-        late = f"not all ranks were ready within {SETTING}"
-        until(lambda: bool(store.check(["fit/all"])), look, lambda: late, left())
+        gather(
+            store, "fit", me.rank, labels,
+            lambda keys, late: until(lambda: bool(store.check(keys)), look, late, left()),
+        )  # fmt: skip
         if me.world > 1 and words[1].deputy:
             way.deputy_at = words[1].address, words[1].deputy
         return words
@@ -257,15 +259,20 @@ def _agreed(
             parting.leave(store, me.rank, parting.INTERRUPTED, "asked to end")
         raise
     except RuntimeError as error:  # of the store
-        raise RunFailed(f"rank 0 at {me.place} is gone: {describe(error)[1]}") from None
+        raise RunFailed(f"the store at {me.place} is gone: {describe(error)[1]}") from None
+
+
+def _labels(plan: Plan, world: int) -> list[str]:
+    """Of each rank, as sentences name it."""
+    if len(plan.instances) == world:
+        return [f"{i.name} (rank {rank})" for rank, i in enumerate(plan.instances)]
+    return [f"rank {rank}" for rank in range(world)]
 
 
 def _as_told(way: _Way, plan: Plan) -> Exception:
     """What another rank says of why the run does not begin."""
-    names = [f"rank {rank}" for rank in range(way.me.world)]
-    if len(plan.instances) == way.me.world:
-        names = [f"{i.name} (rank {rank})" for rank, i in enumerate(plan.instances)]
-    ending = next(iter(parting.words_left(way.store, names).values()))
+    labels = _labels(plan, way.me.world)
+    ending = next(iter(parting.words_left(way.store, labels).values()))
     _wait_for_readers(way)
     if ending.kind == "refused":
         return UserError(f"{ending.name} refuses to begin: {ending.sentence}")
