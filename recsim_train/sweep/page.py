@@ -33,12 +33,13 @@ MOST_ANSWERS = 6
 """Cards of them."""
 MOST_LISTED = 2000
 """Points that the page lists; the Parquet file has all."""
+_SURE = "90 % interval"
 HEADS = (
     "strategy",
     "settings",
     "examples/step",
     "predicted",
-    "90 % interval",
+    _SURE,
     "bound",
     "payload/step",
     "memory",
@@ -65,7 +66,8 @@ def swept(
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
         whole = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
-        shown = [c for c in whole.columns if priced or c.name != cost.HEAD]
+        left_out = [cost.HEAD] * (not priced) + [_SURE] * (not findings.known)
+        shown = [c for c in whole.columns if c.name not in left_out]
         return replace(whole, columns=shown)
 
     def figure(name: str) -> list[doc.Picture]:
@@ -79,10 +81,9 @@ def swept(
         *(["Points are compared at equal examples a step only."] if sized else ()),
         "Of points that tie within their 90 % intervals, the one with the fewest processes, then "
         "cores and threads, then the slowest network cards.",
-        "Predicted: examples per second, with the interval in which nine of ten lie; from "
-        "calibration: half of the 95 % interval that the profile's own errors make; examples/step: "
-        "of one step of the whole job; the bound is what nothing can beat on this profile; memory "
-        "is the fullest host's.",
+        "Predicted: examples per second, with the interval in which nine of ten lie; "
+        "examples/step: of one step of the whole job; the bound is what nothing can beat on this "
+        "profile; memory is the fullest host's.",
         f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
     ]
     data = _data(record)

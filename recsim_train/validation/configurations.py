@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -47,7 +47,7 @@ class Predicted:
     interval: tuple[float, float] | None
     """90 % of the same; None where the prediction gives none."""
     bound: float | None
-    """Examples per second that the prediction could not exceed."""
+    """Examples per second that the prediction could not exceed; None: an older folder."""
     roofline: float | None
     """Examples per second if only the net's arithmetic or its bytes counted."""
     bottleneck: str
@@ -102,6 +102,13 @@ class Row:
     predicted: Predicted
     runs: tuple[Measured, ...]
     """Its repeats; none: it was not measured."""
+    dropped: tuple[Measured, ...] = ()
+    """Others of its runs, which break an invariant and count in no figure but `with_dropped`."""
+
+    @property
+    def with_dropped(self) -> Row:
+        """The same as if all of its runs counted."""
+        return replace(self, runs=(*self.runs, *self.dropped), dropped=())
 
     @property
     def measured(self) -> float | None:
@@ -129,8 +136,27 @@ class Row:
     @property
     def raw_errors(self) -> list[float]:
         """Signed, of each repeat."""
-        eps = self.predicted.examples_per_second
+        return self._errors_of(self.predicted.examples_per_second)
+
+    @property
+    def bound_errors(self) -> list[float]:
+        """The same of the tightest bound, if that were the prediction; none where it is not
+        known."""
+        return self._errors_of(self.predicted.bound) if self.predicted.bound else []
+
+    def _errors_of(self, eps: float) -> list[float]:
         return [eps / run.examples_per_second - 1 for run in self.runs]
+
+    @property
+    def bound_error(self) -> float | None:
+        """The bound's, of `measured`."""
+        bound, measured = self.predicted.bound, self.measured
+        return bound / measured - 1 if bound and measured else None
+
+    @property
+    def error_with_dropped(self) -> float | None:
+        """As `raw_error`, of all of its runs."""
+        return self.with_dropped.raw_error
 
     @property
     def covered(self) -> bool | None:
@@ -164,7 +190,9 @@ class Row:
         return (interval[1] - interval[0]) / 2 / self.predicted.examples_per_second
 
 
-FIGURES = "measured", "spread", "raw_error", "covered", "half_width"
+FIGURES = (
+    "measured", "spread", "raw_error", "error_with_dropped", "bound_error", "covered", "half_width",
+)  # fmt: skip
 """Of each `Row`, for its document."""
 
 
@@ -190,6 +218,7 @@ def row_document(row: Row) -> dict[str, Any]:
         "bound": p.bound,
         "roofline": p.roofline,
         "repeats": len(row.runs),
+        "dropped": len(row.dropped),
         **{name: getattr(row, name) for name in FIGURES},
     }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -45,6 +45,11 @@ def errors_of(signed: Sequence[float]) -> Errors | None:
 def raw_errors(rows: Iterable[Row]) -> Errors | None:
     """Of all runs of some configurations."""
     return errors_of([error for row in rows for error in row.raw_errors])
+
+
+def bound_errors(rows: Iterable[Row]) -> Errors | None:
+    """The same if the tightest bound were the prediction."""
+    return errors_of([error for row in rows for error in row.bound_errors])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,11 @@ class Fidelity:
         return [row for row in self.rows if row.runs]
 
     @property
+    def with_dropped(self) -> Fidelity:
+        """The same as if runs that break an invariant counted."""
+        return replace(self, rows=tuple(row.with_dropped for row in self.rows))
+
+    @property
     def complete(self) -> bool:
         """Whether every repeat of every configuration was measured."""
         return all(len(row.runs) >= self.repeats for row in self.rows)
@@ -268,22 +278,31 @@ def fidelity(
     measurements: Iterable[Measured],
     repeats: int,
     at_calibration: MachineSpeeds | None = None,
+    dropped: Iterable[Measured] = (),
 ) -> Fidelity:
     """Each prediction beside its repeats, of which there should be so many. Measurements of what
-    was not predicted are left out."""
+    was not predicted are left out. ``dropped``: runs that break an invariant."""
+    counting, others = _by_key(measurements), _by_key(dropped)
+    rows = tuple(
+        Row(p, tuple(counting.get(p.key, ())), tuple(others.get(p.key, ()))) for p in predictions
+    )
+    return Fidelity(rows, repeats, at_calibration)
+
+
+def _by_key(measurements: Iterable[Measured]) -> dict[str, list[Measured]]:
     runs: dict[str, list[Measured]] = {}
     for run in measurements:
         runs.setdefault(run.key, []).append(run)
-    rows = tuple(Row(p, tuple(runs.get(p.key, ()))) for p in predictions)
-    return Fidelity(rows, repeats, at_calibration)
+    return runs
 
 
 def document(found: Fidelity) -> dict[str, Any]:
     """The figures as JSON can hold them (`recsim_train.results.folder.clean`)."""
     order, (held, intervals) = found.order, found.coverage
+    every = found.with_dropped
     return {
         "configurations": {"predicted": len(found.rows), "measured": len(found.measured)},
-        "raw": found.raw,
+        **_errors(found.rows, every.rows),
         "moved": found.moved,
         "order": {"pairs": order.pairs, "right": order.right, "within_noise": order.within},
         "coverage": {"held": held, "of": intervals},
@@ -297,7 +316,18 @@ def document(found: Fidelity) -> dict[str, Any]:
         ],
         "cpu_lines": cpu_lines(found.measured),
         "by": {
-            name: {value: {"raw": raw_errors(rows)} for value, rows in found.grouped(by).items()}
+            name: {
+                value: _errors(found.grouped(by).get(value, ()), rows)
+                for value, rows in every.grouped(by).items()
+            }
             for name, by in GROUPS.items()
         },
+    }  # fmt: skip
+
+
+def _errors(rows: Iterable[Row], every: Iterable[Row]) -> dict[str, Errors | None]:
+    """Of runs that count and of all, and of the bound in place of the prediction."""
+    rows = list(rows)
+    return {
+        "raw": raw_errors(rows), "with_dropped": raw_errors(every), "bound": bound_errors(rows)
     }  # fmt: skip
