@@ -77,7 +77,6 @@ _NOTHING_MISSED = (
 )
 
 NOT_ASKED = "what errors of the prices add was not asked (simulation.what_if_steps)"
-_NOT_SAID = "the profile says nothing of its prices' errors"
 
 
 def name_of(resource: str) -> str:
@@ -132,7 +131,7 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
     said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in asked.skipped.items()]
     made = made_of(summary.facts.calibration_errors, _ended(summary))
     if not made and summary.facts.calibration_ci95 is None:
-        made = [_no_interval(summary, _NOT_SAID)]
+        made = [_no_interval(summary, "the profile says nothing of its prices' errors")]
     return said + made + (_knee(summary, step) if summary.facts.calibration_errors else [])
 
 

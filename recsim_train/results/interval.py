@@ -48,12 +48,6 @@ def interval(
     return max(0.0, eps - below), eps + above
 
 
-def ended_half(row: Mapping[str, Any]) -> float | None:
-    """Half of what a row's simulation leaves open by its end, 90 %, a share of the throughput."""
-    eps, ends = row["examples_per_second"], _known((row["eps_low"], row["eps_high"]))
-    return ends and _NARROWER * (ends[1] - ends[0]) / (2.0 * eps)
-
-
 def _known(ends: Ends) -> Interval | None:
     if not ends or ends[0] is None or ends[1] is None:
         return None

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from statistics import median
 from typing import Any, NamedTuple
 
 from recsim_train.config.sweep import written
-from recsim_train.report import naming, text
+from recsim_train.report import naming
 from recsim_train.report.runs import title
 from recsim_train.report.what_if import NOT_ASKED
 from recsim_train.report.winner import (
@@ -29,7 +28,7 @@ from recsim_train.report.winner import (
     sentence,
     sizes,
 )
-from recsim_train.results.interval import ended_half, of_row
+from recsim_train.results.interval import of_row
 from recsim_train.sweep.answers import SCALING, SettingAnswer, SweepQuestion, answers
 from recsim_train.sweep.axes import Axis, axis_of
 from recsim_train.sweep.folder import SweepRecord
@@ -68,11 +67,6 @@ class SweepFindings:
     def done(self) -> list[Row]:
         """Points with a throughput."""
         return [r for r in self.record.rows if r["examples_per_second"]]
-
-    @cached_property
-    def known(self) -> bool:
-        """Whether any of them has an interval."""
-        return any(of_row(row) for row in self.done)
 
     @cached_property
     def without(self) -> list[Row]:
@@ -274,11 +268,9 @@ class SweepFindings:
             alike.setdefault(re.sub(r"[\d.,]*\d", "#", note), []).append(note)
         many, found = len(self.done), []
         if unsure := [row for row in self.done if of_row(row) is None]:
-            ended = median([ended_half(row) or 0.0 for row in unsure])
             found = [
                 f"{len(unsure)} of {many} points have no interval, so that nothing tells them "
-                f"apart: {NOT_ASKED}, or the profile says nothing of them; where the simulation "
-                f"ended alone leaves ± {text.percent(ended)} in the median."
+                f"apart: {NOT_ASKED}, or the profile says nothing of them."
             ]
         for first, *others in alike.values():
             count = said[first] + sum(said[note] for note in others)

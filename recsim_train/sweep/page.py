@@ -66,7 +66,7 @@ def swept(
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
         whole = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
-        left_out = [cost.HEAD] * (not priced) + [_SURE] * (not findings.known)
+        left_out = [cost.HEAD] * (not priced) + [_SURE] * (not any(map(of_row, findings.done)))
         shown = [c for c in whole.columns if c.name not in left_out]
         return replace(whole, columns=shown)
 

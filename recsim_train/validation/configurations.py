@@ -111,6 +111,13 @@ class Row:
         return replace(self, runs=(*self.runs, *self.dropped), dropped=())
 
     @property
+    def by_bound(self) -> Row:
+        """The same as if the tightest bound were the prediction; without runs where it is not
+        known."""
+        taken = replace(self.predicted, examples_per_second=self.predicted.bound or 0.0)
+        return replace(self, predicted=taken, runs=self.runs if self.predicted.bound else ())
+
+    @property
     def measured(self) -> float | None:
         """Examples per second, median of the repeats."""
         return median([r.examples_per_second for r in self.runs]) if self.runs else None
@@ -136,27 +143,8 @@ class Row:
     @property
     def raw_errors(self) -> list[float]:
         """Signed, of each repeat."""
-        return self._errors_of(self.predicted.examples_per_second)
-
-    @property
-    def bound_errors(self) -> list[float]:
-        """The same of the tightest bound, if that were the prediction; none where it is not
-        known."""
-        return self._errors_of(self.predicted.bound) if self.predicted.bound else []
-
-    def _errors_of(self, eps: float) -> list[float]:
+        eps = self.predicted.examples_per_second
         return [eps / run.examples_per_second - 1 for run in self.runs]
-
-    @property
-    def bound_error(self) -> float | None:
-        """The bound's, of `measured`."""
-        bound, measured = self.predicted.bound, self.measured
-        return bound / measured - 1 if bound and measured else None
-
-    @property
-    def error_with_dropped(self) -> float | None:
-        """As `raw_error`, of all of its runs."""
-        return self.with_dropped.raw_error
 
     @property
     def covered(self) -> bool | None:
@@ -190,9 +178,7 @@ class Row:
         return (interval[1] - interval[0]) / 2 / self.predicted.examples_per_second
 
 
-FIGURES = (
-    "measured", "spread", "raw_error", "error_with_dropped", "bound_error", "covered", "half_width",
-)  # fmt: skip
+FIGURES = "measured", "spread", "raw_error", "covered", "half_width"
 """Of each `Row`, for its document."""
 
 
@@ -220,6 +206,8 @@ def row_document(row: Row) -> dict[str, Any]:
         "repeats": len(row.runs),
         "dropped": len(row.dropped),
         **{name: getattr(row, name) for name in FIGURES},
+        "error_with_dropped": row.with_dropped.raw_error,
+        "bound_error": row.by_bound.raw_error,
     }
 
 

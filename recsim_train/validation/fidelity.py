@@ -47,11 +47,6 @@ def raw_errors(rows: Iterable[Row]) -> Errors | None:
     return errors_of([error for row in rows for error in row.raw_errors])
 
 
-def bound_errors(rows: Iterable[Row]) -> Errors | None:
-    """The same if the tightest bound were the prediction."""
-    return errors_of([error for row in rows for error in row.bound_errors])
-
-
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """A naive prediction beside ours, where it can be made."""
@@ -282,18 +277,12 @@ def fidelity(
 ) -> Fidelity:
     """Each prediction beside its repeats, of which there should be so many. Measurements of what
     was not predicted are left out. ``dropped``: runs that break an invariant."""
-    counting, others = _by_key(measurements), _by_key(dropped)
-    rows = tuple(
-        Row(p, tuple(counting.get(p.key, ())), tuple(others.get(p.key, ()))) for p in predictions
+    both = list(measurements), list(dropped)
+    rows = (
+        Row(p, *(tuple(run for run in runs if run.key == p.key) for runs in both))
+        for p in predictions
     )
-    return Fidelity(rows, repeats, at_calibration)
-
-
-def _by_key(measurements: Iterable[Measured]) -> dict[str, list[Measured]]:
-    runs: dict[str, list[Measured]] = {}
-    for run in measurements:
-        runs.setdefault(run.key, []).append(run)
-    return runs
+    return Fidelity(tuple(rows), repeats, at_calibration)
 
 
 def document(found: Fidelity) -> dict[str, Any]:
@@ -325,9 +314,9 @@ def document(found: Fidelity) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _errors(rows: Iterable[Row], every: Iterable[Row]) -> dict[str, Errors | None]:
+def _errors(rows: Sequence[Row], every: Sequence[Row]) -> dict[str, Errors | None]:
     """Of runs that count and of all, and of the bound in place of the prediction."""
-    rows = list(rows)
+    bounds = [row.by_bound for row in rows]
     return {
-        "raw": raw_errors(rows), "with_dropped": raw_errors(every), "bound": bound_errors(rows)
+        "raw": raw_errors(rows), "with_dropped": raw_errors(every), "bound": raw_errors(bounds)
     }  # fmt: skip

@@ -152,11 +152,6 @@ class ValidationFolder:
         return [r for r in self.runs.values() if r["status"] not in (COMPLETE, FAILED)]
 
     @property
-    def made(self) -> list[dict[str, Any]]:
-        """Runs that came to their end: one that failed, or was refused, was not made."""
-        return [run for run in self.runs.values() if run["status"] != FAILED]
-
-    @property
     def broken(self) -> list[dict[str, Any]]:
         """Runs on emulated hosts that break an invariant."""
         return [run for run in self.runs.values() if run.get("broken")]

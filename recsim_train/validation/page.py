@@ -101,7 +101,8 @@ def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
     )  # fmt: skip
     gates = judge(found, wanted.gates)
     if wanted.tier == "emulated":
-        gates.append(sound(len(folder.made), len(folder.broken)))
+        ended = sum(run["status"] != FAILED for run in folder.runs.values())
+        gates.append(sound(ended, len(folder.broken)))
     made = Validated(folder, wanted, found, tuple(gates))
     with writing(folder.path), held():
         put(folder.path / results.RESULT, json_bytes(made.document, indent=1))

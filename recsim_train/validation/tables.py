@@ -15,7 +15,6 @@ from recsim_train.validation.fidelity import (
     CpuLine,
     Errors,
     Fidelity,
-    bound_errors,
     cpu_lines,
     raw_errors,
 )
@@ -51,7 +50,7 @@ def errors_table(found: Fidelity) -> doc.TextTable:
         lines.append(
             (
                 name, str(len(rows)), str(runs), *_said(raw_errors(rows)),
-                *_said(bound_errors(rows))[1:3],
+                *_said(raw_errors(row.by_bound for row in rows))[1:3],
                 *((str(sum(len(row.runs) for row in all_runs)), *_said(raw_errors(all_runs))[1:3])
                   if dropped else ()),
             )

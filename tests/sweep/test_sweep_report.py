@@ -266,7 +266,6 @@ def test_where_a_simulation_ended_is_no_interval_that_tells_points_apart(tmp_pat
         assert "within the intervals" not in text
         assert "that the intervals tell" not in text
         assert note in text
-        assert "where the simulation ended alone leaves ± 1.0 %" in text
     one = [points[0], at(2, 21e3, 0.01)]
     said = everywhere(sweep(tmp_path / "one", one), tmp_path / "other")
     assert all("1 of 2 points have no interval" in text for text in said)
