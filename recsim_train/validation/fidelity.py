@@ -17,7 +17,6 @@ from recsim_train.results.statistics import quantile
 from recsim_train.validation.configurations import Measured, Predicted, Row
 
 LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"
-BOUND = "the prediction's own tightest bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +227,6 @@ class Fidelity:
         roofline = _baseline(ROOFLINE, self.measured, lambda row: row.predicted.roofline)
         return _baseline(LINEAR, several, scaled), roofline
 
-    @property
-    def bound(self) -> Baseline:
-        """The tightest bound taken for a prediction. It is no naive one: where a resource is busy
-        all the time, the simulator's own figures lie close to it."""
-        return _baseline(BOUND, self.measured, lambda row: row.predicted.bound)
-
     def grouped(self, by: Callable[[Predicted], str]) -> dict[str, list[Row]]:
         """Measured configurations by some property that they have, in order of appearance."""
         found: dict[str, list[Row]] = {}
@@ -301,7 +294,7 @@ def document(found: Fidelity) -> dict[str, Any]:
                 "name": b.name, "count": b.count, "left_out": b.left_out,
                 "median_abs_error": b.error, "ours": b.ours, "ratio": b.ratio,
             }
-            for b in (*found.baselines, found.bound)
+            for b in found.baselines
         ],
         "cpu_lines": cpu_lines(found.measured),
         "by": {

@@ -120,7 +120,7 @@ def baseline_table(found: Fidelity) -> doc.TextTable:
             b.name, str(b.count), str(b.left_out), text.percent(b.error), text.percent(b.ours),
             text.number(b.ratio, 1),
         )
-        for b in (*found.baselines, found.bound)
+        for b in found.baselines
     ]  # fmt: skip
     heads = ("baseline", "configurations", "without it", "median absolute error", "ours", "ratio")
     return doc.TextTable.of(heads, rows, ("baseline",))

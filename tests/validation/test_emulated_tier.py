@@ -141,9 +141,9 @@ def test_runs_that_were_never_made_are_not_among_those_that_a_fifth_is_of(
     assert (gate.name, gate.figure, gate.holds) == ("sound", figure, holds)
     # and the result file tells the errors of all that were made
     written = json.loads((tmp_path / "validation.json").read_text(encoding="utf-8"))
-    assert written["summary"]["with_dropped"]["count"] == int(figure.split()[-1])
-    dropped = int(figure.split()[0])
-    assert written["summary"]["raw"]["count"] == int(figure.split()[-1]) - dropped
+    assert written["summary"]["with_dropped"]["count"] == int(figure.rsplit(maxsplit=1)[-1])
+    dropped = int(figure.split(maxsplit=1)[0])
+    assert written["summary"]["raw"]["count"] == int(figure.rsplit(maxsplit=1)[-1]) - dropped
     assert sum(row["dropped"] for row in written["rows"]) == dropped
 
 
@@ -238,6 +238,7 @@ def test_a_cluster_that_this_machine_does_not_carry_costs_its_own_figure_only(
     assert "3 links together would have 150 Mbit/s" in other["message"]
 
 
+@pytest.mark.skipif(bool(why := refused()), reason=why)
 def test_where_no_cluster_is_carried_nothing_starts(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,16 +14,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import psutil
 
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.config.frames import FRAME, SEGMENT
-from recsim_train.executor.emulation.cluster import EmulatedCluster
+from recsim_train.executor.emulation.cluster import EmulatedCluster, check_here
 from recsim_train.executor.emulation.layout import EmulatedHost, EmulatedLayout, Link
 from recsim_train.executor.emulation.namespaces import Namespace
 from recsim_train.results.environment import cores, machine_name
@@ -71,6 +71,7 @@ class Capacity:
 
 def measure() -> Capacity:
     """In half a minute. Raises UserError where hosts cannot be emulated."""
+    check_here()
     return Capacity(tuple(map(_most, PAIRS)), _has_netem())
 
 
@@ -201,11 +202,5 @@ def _all(threads: Sequence[threading.Thread]) -> None:
 
 
 def _has_netem() -> bool:
-    place = Namespace()
-    try:
-        place.tc(["qdisc add dev lo root netem delay 1ms"])
-    except RunFailed:
-        return False
-    finally:
-        place.close()
-    return True
+    with closing(Namespace()) as place:
+        return place.knows("tc", "qdisc add dev lo root netem delay 1ms")
