@@ -118,6 +118,12 @@ JobsOption = Annotated[
 say = progress.say
 
 
+def examples(*typed: str) -> str:
+    """What a command's help ends with; lines are kept as they are."""
+    lines = [f"  recsim-train {words}" for words in typed]
+    return "\n".join(["\b", "Examples:", *lines])
+
+
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """Turn failures into one message and an exit code: never a traceback for the user's input."""
 
