@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
@@ -132,6 +133,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         from recsim_train.cli import output
         from recsim_train.config.errors import RunFailed, UserError
 
+        progress.HEARD[0] = time.monotonic()
         try:
             command(*args, **kwargs)
         except UserError as error:

@@ -33,13 +33,12 @@ MOST_ANSWERS = 6
 """Cards of them."""
 MOST_LISTED = 2000
 """Points that the page lists; the Parquet file has all."""
-_SURE = "90 % interval"
 HEADS = (
     "strategy",
     "settings",
     "examples/step",
     "predicted",
-    _SURE,
+    "90 % interval",
     "bound",
     "payload/step",
     "memory",
@@ -66,7 +65,9 @@ def swept(
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
         whole = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
-        left_out = [cost.HEAD] * (not priced) + [_SURE] * (not any(map(of_row, findings.done)))
+        left_out = [cost.HEAD] * (not priced) + ["90 % interval"] * (
+            not any(map(of_row, findings.done))
+        )
         shown = [c for c in whole.columns if c.name not in left_out]
         return replace(whole, columns=shown)
 

@@ -141,20 +141,19 @@ class EmulatedCluster:
             to, of = (tuple((field, a) for a in others) for field in ("dst", "src"))
             self._ports[host.name] = ShapedPort(place, INTERFACE, host.link, to)
             self._ports[f"to {host.name}"] = ShapedPort(switch, device, host.link, of)
-        switch.ip(lines)
+        switch.batch("ip", *lines)
         for host in self.layout.hosts:
-            self._hosts[host.name].ip(
-                [
-                    "link set lo up",
-                    f"addr add {host.address}/16 dev {INTERFACE}",
-                    f"link set {INTERFACE} up",
-                ]
+            self._hosts[host.name].batch(
+                "ip",
+                "link set lo up",
+                f"addr add {host.address}/16 dev {INTERFACE}",
+                f"link set {INTERFACE} up",
             )
         by_place: dict[int, tuple[Namespace, list[str]]] = {}
         for port in self._ports.values():
             by_place.setdefault(id(port.place), (port.place, []))[1].extend(_shaping(port))
         for place, shaping in by_place.values():
-            place.tc(shaping)
+            place.batch("tc", *shaping)
 
     def _check(self) -> None:
         """Nothing is trusted that was not read back. Raises RunFailed."""

@@ -18,12 +18,11 @@ from recsim_train.config.errors import RunFailed, UserError
 
 _NEW_NETWORK = 0x40000000
 """CLONE_NEWNET of clone(2)."""
-_LIMIT = 60.0
-"""Seconds that one call of `ip` or `tc` may take."""
+_LIMIT, _PLACES = 60.0, "/usr/sbin:/sbin"
+"""Seconds that one call of `ip` or `tc` may take; where they are, also for who does not look there.
+"""
 _RIGHTS = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12}
 """Bits of capabilities(7), without which there are no namespaces, or no links in them."""
-_PLACES = "/usr/sbin:/sbin"
-"""Where `ip` and `tc` are, also where they are not looked for."""
 _libc = ctypes.CDLL(None, use_errno=True)
 T = TypeVar("T")
 
@@ -46,13 +45,10 @@ class Namespace:
 
         return _in_thread(inside)
 
-    def ip(self, lines: Sequence[str]) -> None:
-        """Commands of `ip`, one after the other. Raises RunFailed with the one that fails."""
-        self.do(lambda: _batch("ip", lines))
-
-    def tc(self, lines: Sequence[str]) -> None:
-        """Commands of `tc`. Raises RunFailed with the one that fails."""
-        self.do(lambda: _batch("tc", lines))
+    def batch(self, program: Literal["ip", "tc"], *lines: str) -> None:
+        """Commands, one after the other. Raises RunFailed with the one that fails."""
+        if lines:
+            self.do(lambda: _call([program, "-batch", "-"], "\n".join(lines) + "\n", lines))
 
     def shown(self, *words: str) -> str:
         """What a program shows."""
@@ -81,7 +77,7 @@ class Namespace:
     def knows(self, program: Literal["ip", "tc"], line: str) -> bool:
         """Whether a command can be done here."""
         try:
-            self.do(lambda: _batch(program, [line]))
+            self.batch(program, line)
         except RunFailed:
             return False
         return True
@@ -121,11 +117,6 @@ def _in_thread(call: Callable[[], T]) -> T:
     """In a thread of its own, which alone changes its namespace."""
     with ThreadPoolExecutor(1, "namespace") as one:
         return one.submit(call).result()
-
-
-def _batch(program: str, lines: Sequence[str]) -> None:
-    if lines:
-        _call([program, "-batch", "-"], "\n".join(lines) + "\n", lines)
 
 
 def _call(words: Sequence[str], text: str, lines: Sequence[str] = ()) -> str:
