@@ -104,8 +104,8 @@ def _unshared() -> int:
     held = int(status.partition("CapEff:")[2].split()[0], 16)
     if lacking := [name for name, bit in _RIGHTS.items() if not held >> bit & 1]:
         raise UserError(
-            f"hosts cannot be emulated here without {' and '.join(lacking)}: run as root that has "
-            "it, or in namespaces of your own: unshare -Urn recsim-train ..."
+            f"hosts cannot be emulated here without {' and '.join(lacking)}: run as root with all "
+            "capabilities, or in namespaces of your own: unshare -Urn recsim-train ..."
         )
     if _libc.unshare(_NEW_NETWORK):
         why = os.strerror(ctypes.get_errno())
