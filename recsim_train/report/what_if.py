@@ -117,8 +117,8 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
     """What would change the throughput; where it was not asked, what the interval lacks."""
     asked = summary.facts.what_if
     if asked is None:
-        lacking = summary.world == "simulated" and summary.ci95
-        return [_no_interval(summary, NOT_ASKED)] if lacking else []
+        predicted = summary.world == "simulated" and summary.ci95
+        return [_no_interval(summary, NOT_ASKED)] if predicted else []
     found = telling(summary)
     step = text.percent(asked.step).replace(".0 ", " ")
     changes = {name: f"{name_of(name)} {text.percent(c, signed=True)}" for name, c, _ in found}
@@ -137,10 +137,9 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
 
 def _no_interval(summary: Summary, why: str) -> str:
     """Where calibration's part of it is not known, the other one is called what it is."""
-    if (ended := _ended(summary)) is None:
-        return f"No interval: {why}"
-    alone = f"{CAUSES['simulation']} alone leaves ± {text.percent(Z95 * ended)}"
-    return f"No interval: {why}; {alone}"
+    ended = _ended(summary)
+    alone = f"; {CAUSES['simulation']} alone leaves ± {text.percent(Z95 * (ended or 0.0))}"
+    return f"No interval: {why}{'' if ended is None else alone}"
 
 
 def _knee(summary: Summary, step: str) -> list[str]:

@@ -22,8 +22,6 @@ from recsim_train.executor.process.forkserver import NetworkPlace
 from recsim_train.trace.facts import Emulated
 
 INTERFACE = "eth0"
-_TRIED, _FIRST = 20e6 / 8, IPv4Address("10.77.0.1")
-"""Bytes per second of a link that is made to see whether any can be, and its host's address."""
 _OFF = 2e-3
 """How far a rate that is read back may be from the one that was asked for."""
 _CONGESTION = "net/ipv4/tcp_congestion_control"
@@ -178,8 +176,8 @@ def check_here(queues: Iterable[Queue] = ("fifo",)) -> None:
     back."""
     try:
         for queue in queues:
-            link = Link(_TRIED, queue, 64 * FRAME)
-            hosts = (EmulatedHost(f"{n}", _FIRST + n, 0, link) for n in range(2))
+            link, first = Link(20e6 / 8, queue, 64 * FRAME), IPv4Address("10.77.0.1")
+            hosts = (EmulatedHost(f"{n}", first + n, 0, link) for n in range(2))
             EmulatedCluster(EmulatedLayout(tuple(hosts))).close()
     except RunFailed as error:
         raise UserError(

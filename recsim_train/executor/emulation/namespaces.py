@@ -58,21 +58,22 @@ class Namespace:
         """Settings of the kernel, by their place below /proc/sys; what it lacks is left out, and
         what it does not let be written, unless it ``must`` be. Raises UserError."""
 
-        def write(name: str, value: str) -> None:
-            path = Path("/proc/sys") / name
-            if not path.exists() or (now := path.read_text(encoding="ascii").strip()) == value:
-                return
-            try:
-                path.write_text(value, encoding="ascii")
-            except OSError as error:
-                if name in must:
-                    raise UserError(
-                        f"hosts cannot be emulated here: {path} is {now!r} and must be {value!r}, "
-                        f"which cannot be written ({error.strerror}), as in a container: set it "
-                        "outside, or make /proc/sys writable"
-                    ) from None
+        def write() -> None:
+            for name, value in settings.items():
+                path = Path("/proc/sys") / name
+                now = path.read_text(encoding="ascii").strip() if path.exists() else value
+                try:
+                    if now != value:
+                        path.write_text(value, encoding="ascii")
+                except OSError as error:
+                    if name in must:
+                        raise UserError(
+                            f"hosts cannot be emulated here: {path} is {now!r} and must be "
+                            f"{value!r}, which cannot be written ({error.strerror}), as in a "
+                            "container: set it outside, or make /proc/sys writable"
+                        ) from None
 
-        self.do(lambda: [write(name, value) for name, value in settings.items()])
+        self.do(write)
 
     def knows(self, program: Literal["ip", "tc"], line: str) -> bool:
         """Whether a command can be done here."""
