@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import NamedTuple, Self
 
+from recsim_train.config.cluster import Queue
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.frames import FRAME
-from recsim_train.executor.emulation.layout import EmulatedHost, EmulatedLayout, Link, Queue
+from recsim_train.executor.emulation.layout import EmulatedHost, EmulatedLayout, Link
 from recsim_train.executor.emulation.namespaces import Namespace
 from recsim_train.executor.process.forkserver import NetworkPlace
 from recsim_train.trace.facts import Emulated
