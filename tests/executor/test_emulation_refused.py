@@ -160,3 +160,11 @@ def test_nothing_is_predicted_or_run_where_hosts_cannot_be_emulated(tmp_path: Pa
     )  # fmt: skip
     assert run.returncode == 2, run.stderr
     assert "error: hosts cannot be emulated here: `tc qdisc add dev" in run.stderr
+    (tmp_path / "one.yaml").write_text(POINTS.partition("validation:")[0])
+    found = command(
+        "recommend", "one.yaml", "--cluster", ROOT / "cluster_profiles" / "example-racks.yaml",
+        "--hosts", "4", "--measure", "1", cwd=tmp_path, env={"PATH": path},
+    )  # fmt: skip
+    assert found.returncode == 2, found.stderr
+    assert "error: hosts cannot be emulated here: `tc qdisc add dev" in found.stderr
+    assert "simulating" not in found.stderr
