@@ -100,6 +100,13 @@ def check_emulated(jobs: Sequence[Job], *, emulate: bool) -> None:
         layout_of(job.plan, job.cluster)
 
 
+def can_emulate() -> None:
+    """Raise UserError where hosts cannot be emulated."""
+    from recsim_train.executor.emulation.cluster import check_here
+
+    check_here()
+
+
 def not_carried(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:
     """Which emulated clusters have faster links than this machine carries, as a sentence by the
     job's number.

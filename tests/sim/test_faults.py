@@ -390,6 +390,17 @@ def test_failures_are_as_frequent_as_they_are_said_to_be(plans: Plans, clusters:
     assert sum(up) / len(up) == pytest.approx(0.9, rel=0.01)
 
 
+def test_failures_of_one_role_come_to_its_hosts_only(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    unsure = failures(mtbf="3 s", restart=0.05, role="trainer")
+    cluster = clusters(prices=HEAVY, failures=unsure)
+    plan = plans(roles=ROLES, training={"steps": 200}, recovery=CONTINUE)
+    found = facts(outcome_of(plan, cluster))
+    assert found.failures > 5
+    assert {failure.host.partition("[")[0] for failure in found.first_failures} == {"trainer"}
+
+
 def test_what_can_not_be(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
     cluster = clusters(failures=failures((1.0, "trainer[1]")))
     with pytest.raises(UserError, match=r"schedule\[0\]\.host: there is no trainer\[1\]: roles\.t"):

@@ -243,6 +243,7 @@ def test_an_episode_slows_what_runs_while_it_lasts(plans: Plans, clusters: Clust
     )
     assert done == pytest.approx(1000.0, rel=1e-9)
     starts = [time for time, capacity in process.cores.history if capacity == 2.0]
+    assert starts[0] > 0.0  # a pause comes first
     stops = [time for time, capacity in process.cores.history if capacity == 8.0]
     assert [b - a for a, b in zip(starts, stops, strict=False)] == pytest.approx([2.0] * len(stops))
     # of twelve seconds two are slow
