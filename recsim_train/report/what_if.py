@@ -117,8 +117,8 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
     """What would change the throughput; where it was not asked, what the interval lacks."""
     asked = summary.facts.what_if
     if asked is None:
-        predicted = summary.world == "simulated" and summary.ci95
-        return [_no_interval(summary, NOT_ASKED)] if predicted else []
+        lacks = summary.world == "simulated" and bool(summary.ci95)
+        return [_no_interval(summary, NOT_ASKED)] * lacks
     found = telling(summary)
     step = text.percent(asked.step).replace(".0 ", " ")
     changes = {name: f"{name_of(name)} {text.percent(c, signed=True)}" for name, c, _ in found}

@@ -35,10 +35,9 @@ def interval(
     ``simulation``, ``calibration``: 95 % intervals around ``eps`` by either error alone;
     ``seeds``: what all seeds of the same came to, a range that widens the first.
     """
-    priced = _known(calibration)
+    simulated, priced = _known(simulation), _known(calibration)
     if priced is None:
         return None
-    simulated = _known(simulation)
     if len(seeds) > 1:
         each = [(min(seeds), max(seeds)), *((simulated,) if simulated else ())]
         simulated = min(low for low, _ in each), max(high for _, high in each)

@@ -309,7 +309,8 @@ def document(found: Fidelity) -> dict[str, Any]:
 
 def _errors(rows: Sequence[Row], every: Sequence[Row]) -> dict[str, Errors | None]:
     """Of runs that count and of all, and of the bound in place of the prediction."""
-    bounds = [row.by_bound for row in rows]
     return {
-        "raw": raw_errors(rows), "with_dropped": raw_errors(every), "bound": raw_errors(bounds)
-    }  # fmt: skip
+        "raw": raw_errors(rows),
+        "with_dropped": raw_errors(every),
+        "bound": raw_errors(row.by_bound for row in rows),
+    }

@@ -101,8 +101,8 @@ def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
     )  # fmt: skip
     gates = judge(found, wanted.gates)
     if wanted.tier == "emulated":
-        statuses = [run["status"] for run in folder.runs.values()]
-        gates.append(sound(len(statuses) - statuses.count(FAILED), len(folder.broken)))
+        ended = [run for run in folder.runs.values() if run["status"] != FAILED]
+        gates.append(sound(len(ended), len(folder.broken)))
     made = Validated(folder, wanted, found, tuple(gates))
     with writing(folder.path), held():
         put(folder.path / results.RESULT, json_bytes(made.document, indent=1))
