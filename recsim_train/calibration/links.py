@@ -16,7 +16,7 @@ from recsim_train.calibration.prices import fit_wire, latency_of, wire_observati
 from recsim_train.calibration.wire_probe import small_plan
 from recsim_train.config.cluster import Cluster, Price
 from recsim_train.config.topology import RoleName
-from recsim_train.executor.emulation.cluster import EmulatedCluster
+from recsim_train.executor.emulation.cluster import EmulatedCluster, check_here
 from recsim_train.executor.emulation.layout import layout_of
 from recsim_train.executor.process.forkserver import HERE, NetworkPlace
 
@@ -72,6 +72,7 @@ def measure_links(profile: Cluster) -> LinkFigures:
     a run it is dearer, by what calibration found there. Raises UserError where hosts cannot be
     emulated, RunFailed where a part fails.
     """
+    check_here()
     alone = profile.model_copy(update={"topology": None})
     rate = min(alone.host_of(role, 0).nic for role in _ENDS)
     with EmulatedCluster(layout_of(small_plan(), alone)) as hosts:

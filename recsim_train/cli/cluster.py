@@ -17,7 +17,13 @@ def _top() -> None:
     pass
 
 
-@app.command("new")
+@app.command(
+    "new",
+    epilog=common.examples(
+        "cluster new cluster_profiles/mine.yaml --hosts 20 --cores 32 --nic 25Gbit/s --racks 2",
+        "cluster new cluster_profiles/mine.yaml --hosts 8 --machine m7i.8xlarge",
+    ),
+)
 @common.guarded
 def new(
     output: Annotated[
@@ -108,7 +114,11 @@ def new(
     common.say(f"wrote {output}; name it with --cluster {output}")
 
 
-@app.command("machines")
+@app.command(
+    "machines",
+    short_help="List the machines that `cluster new --machine` knows.",
+    epilog=common.examples("cluster machines"),
+)
 @common.guarded
 def machines(
     json: common.JsonOption = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
@@ -118,6 +119,12 @@ JobsOption = Annotated[
 say = progress.say
 
 
+def examples(*typed: str) -> str:
+    """What a command's help ends with; lines are kept as they are."""
+    lines = [f"  recsim-train {words}" for words in typed]
+    return "\n".join(["\b", "Examples:", *lines])
+
+
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """Turn failures into one message and an exit code: never a traceback for the user's input."""
 
@@ -126,6 +133,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         from recsim_train.cli import output
         from recsim_train.config.errors import RunFailed, UserError
 
+        progress.HEARD[0] = time.monotonic()
         try:
             command(*args, **kwargs)
         except UserError as error:

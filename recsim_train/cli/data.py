@@ -12,7 +12,11 @@ from recsim_train.cli import common
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command("generate")
+@app.command(
+    "generate",
+    short_help="Write Criteo text with the generator.",
+    epilog=common.examples("data generate experiments/quickstart.yaml --out data/mine.tsv.gz"),
+)
 @common.guarded
 def generate(
     experiment: common.ExperimentArgument,
@@ -43,7 +47,11 @@ def generate(
     prepare.generate(spec, target, rows or settings.synthetic.rows, common.caller())
 
 
-@app.command("profile")
+@app.command(
+    "profile",
+    short_help="Id statistics of an experiment's input.",
+    epilog=common.examples("data profile experiments/quickstart.yaml --batches 20"),
+)
 @common.guarded
 def profile(
     experiment: common.ExperimentArgument,

@@ -20,13 +20,13 @@ from recsim_train.cli import (
     simulate,
     validate,
 )
-from recsim_train.cli.common import guarded
+from recsim_train.cli.common import examples, guarded
 
 app = typer.Typer(
     name="recsim-train",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="How should I train this recommendation model on this CPU cluster, and how fast will it "
     "go? Predict with `simulate`, measure the same definition with `run`, compare with `report`.",
 )
@@ -47,12 +47,47 @@ def _top(
     pass
 
 
-app.command("simulate")(guarded(simulate.simulate))
-app.command("run")(guarded(simulate.run))
-app.command("recommend")(guarded(recommend.recommend))
-app.command("report")(guarded(report.report))
-app.command("validate")(guarded(validate.validate))
-app.command("calibrate")(guarded(calibrate.calibrate))
+app.command(
+    "simulate",
+    short_help="Predict the throughput of an experiment's strategies.",
+    epilog=examples(
+        "simulate experiments/quickstart.yaml --cluster reference-2core",
+        "simulate experiments/quickstart.yaml --set 'roles.trainers=[1, 2, 4]'",
+        "simulate runs/quickstart-recommend/1-flat_ps",
+    ),
+)(guarded(simulate.simulate))
+app.command(
+    "run",
+    epilog=examples(
+        "run experiments/quickstart.yaml --set strategy=allreduce",
+        "run mine.yaml --cluster mine --emulate --compute modelled",
+    ),
+)(guarded(simulate.run))
+app.command(
+    "recommend",
+    epilog=examples(
+        "recommend experiments/quickstart.yaml --cluster example-racks --hosts 12",
+        "recommend mine.yaml --cluster mine --target '250k examples/s' --by cost",
+    ),
+)(guarded(recommend.recommend))
+app.command(
+    "report",
+    short_help="Pair predictions with measurements, and say why they differ.",
+    epilog=examples("report runs", "report runs/quickstart-sweep --out report"),
+)(guarded(report.report))
+app.command(
+    "validate",
+    short_help="Predict all points of a sweep, measure them, and compare.",
+    epilog=examples(
+        "validate experiments/fidelity.yaml --repeats 1",
+        "validate experiments/fidelity-clusters.yaml --resume",
+    ),
+)(guarded(validate.validate))
+app.command(
+    "calibrate",
+    short_help="Measure this machine; write a dated cluster profile.",
+    epilog=examples("calibrate", "calibrate --for experiments/fidelity.yaml"),
+)(guarded(calibrate.calibrate))
 app.add_typer(cluster.app, name="cluster", help="Describe hosts of your own.")
 app.add_typer(data.app, name="data", help="Make and examine input data.")
 app.add_typer(show.app, name="show", help="Strategies, presets, settings, JSON Schemas.")

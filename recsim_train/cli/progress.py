@@ -4,6 +4,7 @@ a line that moves on a terminal, elsewhere plain lines, one at each stage and on
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,8 +15,9 @@ from recsim_train.trace.progress import Meter, about
 if TYPE_CHECKING:
     from rich.console import Console
 
-_EVERY = 60.0
-"""Seconds between two lines, at most, where something is told so often."""
+_EVERY, _LOOK = 60.0, 1.0
+"""Seconds between two lines, at most, where something is told so often; between two looks whether
+it is time for one."""
 _SURE = 2.0
 """Seconds after which a pace says something."""
 
@@ -48,27 +50,35 @@ class Heard:
         return self._stream.fileno()
 
 
+HEARD = [0.0]
+"""When something was said the last time."""
+
+
 def say(text: str) -> None:
     """A message to the person: standard error, so that --json stays one document."""
+    HEARD[0] = time.monotonic()
     print(text, file=Heard(sys.stderr), flush=True)
 
 
 class _Pace:
-    """How long the rest takes, at the pace of all that has been done of it."""
+    """How long the rest takes, at the pace of all that has been done of it. Where nothing more is
+    done meanwhile, what is left falls, and is no longer said once it is over."""
 
     def __init__(self) -> None:
-        self._begin = self._first = self._done = self._total = 0.0
+        self._begin = self._first = self._done = self._total = self._moved = 0.0
 
     def left(self, done: float, total: float) -> str:
         """In words; empty: not known yet."""
         now = time.monotonic()
         if total != self._total or done < self._done:  # something else is counted from now on
             self._begin, self._first, self._total = now, done, total
-        self._done = done
-        taken, moved = now - self._begin, done - self._first
-        if taken < _SURE or moved <= 0.0 or done >= total:
+        if done != self._done:
+            self._done, self._moved = done, now
+        taken, moved = self._moved - self._begin, done - self._first
+        if taken < _SURE or moved <= 0.0:
             return ""
-        return f"{about((total - done) * taken / moved)} left"
+        left = (total - done) * taken / moved - (now - self._moved)
+        return f"{about(left)} left" if left > 0.0 else ""
 
 
 @contextmanager
@@ -81,7 +91,8 @@ def progress_bar(title: str) -> Iterator[Meter]:
         with _bar(title, console) as meter:
             yield meter
     else:
-        yield _lines(title)
+        with _lines(title) as meter:
+            yield meter
 
 
 @contextmanager
@@ -106,17 +117,34 @@ def _bar(title: str, console: Console) -> Iterator[Meter]:
         yield meter
 
 
-def _lines(title: str) -> Meter:
-    pace, last, known = _Pace(), time.monotonic(), ""
+@contextmanager
+def _lines(title: str) -> Iterator[Meter]:
+    """Also while nobody calls the meter, which may be for minutes."""
+    pace, ended = _Pace(), threading.Event()
+    now = 0.0, 0.0, "", ""
+
+    def tell() -> None:
+        done, total, stage, so_far = now
+        share = f"{done / total:.0%}".replace("%", " %") if done > 0.0 else ""
+        said = ", ".join(filter(None, (stage, share, pace.left(done, total), so_far)))
+        say(f"{title}: {said or '0 %'}")
 
     def meter(done: float, total: float, stage: str = "", so_far: str = "") -> None:
-        nonlocal last, known
-        left, now = pace.left(done, total), time.monotonic()
-        if (stage and stage != known) or now - last >= _EVERY:
-            share = f"{done / total:.0%}".replace("%", " %") if done > 0.0 else ""
-            said = ", ".join(filter(None, (stage, share, left, so_far)))
-            say(f"{title}: {said or '0 %'}")
-            last = now
-        known = stage or known
+        nonlocal now
+        before, now = now, (done, total, stage or now[2], so_far)
+        pace.left(done, total)
+        if before[2] != now[2] or time.monotonic() - HEARD[0] >= _EVERY:
+            tell()
 
-    return meter
+    def watch() -> None:
+        while not ended.wait(_LOOK):
+            if time.monotonic() - HEARD[0] >= _EVERY:
+                tell()
+
+    watcher = threading.Thread(target=watch, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield meter
+    finally:
+        ended.set()
+        watcher.join()

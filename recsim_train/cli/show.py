@@ -11,7 +11,7 @@ from recsim_train.cli import common
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command("strategies")
+@app.command("strategies", epilog=common.examples("show strategies"))
 @common.guarded
 def strategies() -> None:
     """Every strategy, where it comes from, and its options."""
@@ -26,7 +26,7 @@ def strategies() -> None:
             typer.echo(f"  {name} = {option.written}: {means}")
 
 
-@app.command("presets")
+@app.command("presets", epilog=common.examples("show presets"))
 @common.guarded
 def presets() -> None:
     """Every model preset and its shape."""
@@ -36,7 +36,11 @@ def presets() -> None:
         typer.echo(line)
 
 
-@app.command("settings")
+@app.command(
+    "settings",
+    short_help="Every dotted name that --set takes.",
+    epilog=common.examples("show settings"),
+)
 @common.guarded
 def settings() -> None:
     """Every dotted name that --set takes, with type, default and meaning."""
@@ -46,7 +50,11 @@ def settings() -> None:
         typer.echo(f"{row.name} ({row.type}, default {row.default}): {row.meaning}")
 
 
-@app.command("emulation")
+@app.command(
+    "emulation",
+    short_help="Measure what emulated hosts of this machine carry.",
+    epilog=common.examples("show emulation"),
+)
 @common.guarded
 def emulation() -> None:
     """Measure what emulated hosts of this machine carry: rates, and whether there are latencies."""
@@ -60,7 +68,11 @@ def emulation() -> None:
         typer.echo(line)
 
 
-@app.command("schema")
+@app.command(
+    "schema",
+    short_help="The JSON Schema of experiments or profiles.",
+    epilog=common.examples("show schema experiment"),
+)
 @common.guarded
 def schema(
     what: Annotated[Literal["experiment", "cluster"], typer.Argument(help="Which file.")],

@@ -54,10 +54,10 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
 def show_hosts(jobs: Sequence[Job]) -> None:
     """The emulated hosts of runs. Raises UserError where there can be none."""
     from recsim_train.executor.emulation.capacity import check_carried, measured_here, said
+    from recsim_train.executor.emulation.cluster import check_here
     from recsim_train.executor.emulation.layout import layout_of, lines_of
-    from recsim_train.executor.emulation.namespaces import Namespace
 
-    Namespace().close()
+    check_here()
     capacity = measured_here()
     for job in jobs:
         layout = layout_of(job.plan, job.profile)

@@ -180,14 +180,14 @@ class Simulation(Section):
     """Counted iterations per worker thread before an early stop is considered."""
     minimum_iterations: Positive = 3_000
     """With many loops fewer iterations of each will do before an early stop is considered: as many
-    as make this many of all together, but at least 16. More than 1,000 requests in a step: loops
+    as make this many of all together, but at least 16. More than 400 requests in a step: loops
     that stand for others count for them, too."""
     stragglers: bool = True
     """Whether the profile's ``jitter`` and ``stragglers`` count."""
     fold_above: Count | None = None
     """Of more trainers than this about so many are simulated, each of which stands for several
     others; what that changes is estimated and printed. 0: never. Null: 100; where all loops
-    together send more than 1,000 requests in a step, as many as have 64 loops and at least 4, if
+    together send more than 400 requests in a step, as many as have 64 loops and at least 4, if
     that is half of them or less. Trainers that nothing distinguishes (no stragglers, sizes that do
     not depend on the ids) are always folded when there are more than 16: that is exact. In racks
     those of one rack stand for each other. Where hosts differ, fail or share their network with

@@ -119,6 +119,8 @@ def recommend(
     """See `recsim_train.recommend`, whose ``measure`` is ``runs`` here."""
     if runs and out is None:
         raise UserError("measurements need a folder that their runs go into: give `out`")
+    if runs:
+        prepare.can_emulate()  # before a search of minutes
     name = f"{slug(study.experiment.name, 'experiment')}-recommendation"
     designs = space(study, hosts, caller)
     wanted = Demand(target, budget, by or _usual(target, designs), likely)

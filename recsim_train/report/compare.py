@@ -16,7 +16,9 @@ from recsim_train.results.folder import clean
 from recsim_train.results.interval import Interval, of_summary
 from recsim_train.results.rundir import RunRecord
 
-Verdict = Literal["within the noise", "within the intervals", "beyond the intervals"]
+Verdict = Literal[
+    "within the noise", "beyond the noise", "within the intervals", "beyond the intervals"
+]
 """The noise: the measurement's spread. The intervals: that spread and the prediction's interval."""
 
 
@@ -83,7 +85,9 @@ class Comparison:
             return "within the noise"
         spread = self.measured_spread or 0.0
         least, most = (self.measured_eps * (1.0 + way * spread) for way in (-1, 1))
-        low, high = self.predicted_interval or (self.predicted_eps, self.predicted_eps)
+        if self.predicted_interval is None:
+            return "beyond the noise"
+        low, high = self.predicted_interval
         return "beyond the intervals" if high < least or most < low else "within the intervals"
 
     @property
@@ -105,7 +109,7 @@ class Comparison:
     @property
     def unexplained(self) -> bool:
         """Whether the error is larger than the intervals of prediction and measurement explain."""
-        return self.verdict == "beyond the intervals"
+        return self.verdict.startswith("beyond")
 
     @property
     def predicted_bytes(self) -> float:

@@ -86,8 +86,9 @@ def throughput_figure(rated: Sequence[Rated]) -> Picture | None:
                 widest = max(widest, value + more)
         axes.set_xlim(0, max(1.2 * top, (1.36 if narrow() else 1.17) * widest))
         axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
-        said = "; whiskers: 90 % predicted, 95 % or range measured" if worlds else ""
-        along(axes, f"throughput (examples/s){said or '; whiskers: 90 %'}")
+        alone = "; whiskers: 90 %" * any(r.interval for r in rated)
+        said = "; whiskers: 90 % predicted, 95 % or range measured" if worlds else alone
+        along(axes, f"throughput (examples/s){said}")
         if worlds:
             legend(figure, 2)
         title = "Predicted and measured throughput" if worlds else "Predicted throughput"

@@ -79,10 +79,7 @@ _NOTHING_MISSED = (
     "runs, which are few and short: that is no proof that it has none"
 )
 
-_ENDED_ONLY = (
-    "The interval is only of where the simulation ended: what errors of the prices add was not "
-    "asked (simulation.what_if_steps)"
-)
+NOT_ASKED = "what errors of the prices add was not asked (simulation.what_if_steps)"
 
 
 def name_of(resource: str) -> str:
@@ -123,7 +120,8 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
     """What would change the throughput; where it was not asked, what the interval lacks."""
     asked = summary.facts.what_if
     if asked is None:
-        return [_ENDED_ONLY] if summary.world == "simulated" and summary.ci95 else []
+        lacks = summary.world == "simulated" and bool(summary.ci95)
+        return [_no_interval(summary, NOT_ASKED)] * lacks
     found = telling(summary)
     step = text.percent(asked.step).replace(".0 ", " ")
     changes = {name: f"{name_of(name)} {text.percent(c, signed=True)}" for name, c, _ in found}
@@ -135,7 +133,16 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
     said += [f"With {' or '.join(servers)}"] if servers else []
     said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in asked.skipped.items()]
     made = made_of(summary.facts.calibration_errors, _ended(summary))
-    return said + made + (_knee(summary, step) if made else [])
+    if not made and summary.facts.calibration_ci95 is None:
+        made = [_no_interval(summary, "the profile says nothing of its prices' errors")]
+    return said + made + (_knee(summary, step) if summary.facts.calibration_errors else [])
+
+
+def _no_interval(summary: Summary, why: str) -> str:
+    """Where calibration's part of it is not known, the other one is called what it is."""
+    ended = _ended(summary)
+    alone = f"; {CAUSES['simulation']} alone leaves ± {text.percent(Z95 * (ended or 0.0))}"
+    return f"No interval: {why}{'' if ended is None else alone}"
 
 
 def _knee(summary: Summary, step: str) -> list[str]:

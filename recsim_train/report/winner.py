@@ -51,7 +51,8 @@ class Choice(Generic[T]):
     """What some entries show."""
 
     tied: tuple[Entry[T], ...]
-    """Those that the evidence does not tell from the fastest, it included; the cheapest first."""
+    """Those that the evidence does not tell from the fastest, it included; the cheapest first, or
+    the fastest where it says nothing of any."""
 
     @property
     def preferred(self) -> Entry[T]:
@@ -64,9 +65,14 @@ class Choice(Generic[T]):
         return len(self.tied) == 1
 
     @property
+    def known(self) -> bool:
+        """Whether one of them has an interval."""
+        return any(e.interval != UNKNOWN for e in self.tied)
+
+    @property
     def cheaper(self) -> bool:
         """Whether the preferred one needs less than each of the others that tie."""
-        return not self.clear and self.tied[0].cost < self.tied[1].cost
+        return not self.clear and self.known and self.tied[0].cost < self.tied[1].cost
 
     @property
     def top(self) -> Entry[T]:
@@ -85,7 +91,8 @@ def choose(entries: Sequence[Entry[T]]) -> Choice[T]:
     """Of one entry or more, those that none of the others is surely faster than."""
     least = max(e.interval[0] for e in entries) * (1 - _EQUAL)
     tied = [e for e in entries if e.interval[1] >= least]
-    return Choice(tuple(sorted(tied, key=lambda e: (e.cost, -e.eps))))
+    choice = Choice(tuple(sorted(tied, key=lambda e: -e.eps)))
+    return Choice(tuple(sorted(choice.tied, key=lambda e: e.cost))) if choice.known else choice
 
 
 def sizes(rows: Iterable[Row]) -> list[int | None]:
@@ -123,6 +130,11 @@ def sentence(choice: Choice[T], among: str, named: Callable[[Sequence[T]], str])
     first = named([preferred.item])
     if choice.clear:
         return f"{first} is the fastest of {among} with {rated(preferred)}"
+    if not choice.known:
+        return (
+            f"no interval is known, so that none of {among} is surely the fastest; the highest is "
+            f"{first} with {rated(preferred)}"
+        )
     said = f"{named([e.item for e in choice.tied])} {choice.how} and are the fastest of {among}"
     if not choice.cheaper:
         return f"{said} with up to {rated(choice.top)}; none of them is the cheapest"

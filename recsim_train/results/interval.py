@@ -29,18 +29,19 @@ def interval(
     calibration: Ends,
     seeds: Sequence[float] = (),
 ) -> Interval | None:
-    """90 % interval of predicted examples per second; None where nothing is known of its errors.
+    """90 % interval of predicted examples per second; None where calibration's part of it is not
+    known: the other part alone would pass for a whole one.
 
     ``simulation``, ``calibration``: 95 % intervals around ``eps`` by either error alone;
     ``seeds``: what all seeds of the same came to, a range that widens the first.
     """
     simulated, priced = _known(simulation), _known(calibration)
+    if priced is None:
+        return None
     if len(seeds) > 1:
         each = [(min(seeds), max(seeds)), *((simulated,) if simulated else ())]
         simulated = min(low for low, _ in each), max(high for _, high in each)
-    known = [ends for ends in (simulated, priced) if ends is not None]
-    if not known:
-        return None
+    known = [priced, *((simulated,) if simulated else ())]
     below = _NARROWER * hypot(*(max(0.0, eps - low) for low, _ in known))
     above = _NARROWER * hypot(*(max(0.0, high - eps) for _, high in known))
     return max(0.0, eps - below), eps + above
@@ -53,10 +54,13 @@ def _known(ends: Ends) -> Interval | None:
 
 
 def of_summary(summary: Summary, seeds: Sequence[float] = ()) -> Interval | None:
-    """`interval` of a prediction's run."""
+    """`interval` of a prediction's run; of a measured one, which has no prices, 90 % of what its
+    windows show."""
     eps = summary.examples_per_second
     if eps is None:
         return None
+    if summary.world == "real":
+        return interval(eps, None, summary.ci95)
     return interval(eps, summary.ci95, summary.facts.calibration_ci95, seeds)
 
 

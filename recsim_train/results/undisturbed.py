@@ -1,8 +1,9 @@
 """Whether a machine left its emulated hosts and their links alone.
 
-That is decided by invariants that were stated in advance and read no prediction (the idea is
-Mininet-HiFi's: Handigol et al., CoNEXT 2012, "Reproducible network experiments using
-container-based emulation").
+That is decided by invariants that were stated in advance (the idea is Mininet-HiFi's: Handigol et
+al., CoNEXT 2012, "Reproducible network experiments using container-based emulation"). None reads a
+predicted throughput. That of sleep, of modelled compute, compares what operations took with what
+they were to take, which are the prediction's times.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def broken(summary: Summary, *, modelled: bool) -> Iterator[str]:
 
 def messages_share(summary: Summary) -> float:
     """CPU time of messages, coding and the runtime's own work in the counted window, as a share of
-    it: of the role whose processes spend most."""
+    it: the mean of a role's processes, of the role where that is most."""
     ledger = summary.facts.ledger
     assert ledger is not None
     processes = Counter(name.partition("[")[0] for name in summary.facts.cpu_seconds)

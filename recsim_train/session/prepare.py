@@ -100,16 +100,25 @@ def check_emulated(jobs: Sequence[Job], *, emulate: bool) -> None:
         layout_of(job.plan, job.cluster)
 
 
+def can_emulate() -> None:
+    """Raise UserError where hosts cannot be emulated."""
+    from recsim_train.executor.emulation.cluster import check_here
+
+    check_here()
+
+
 def not_carried(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:
     """Which emulated clusters have faster links than this machine carries, as a sentence by the
     job's number.
 
-    Raises UserError where it carries none, and unless ``some_may`` where there is one that it does
-    not.
+    Raises UserError where it emulates nothing, or carries none, and unless ``some_may`` where there
+    is one that it does not.
     """
     from recsim_train.executor.emulation.capacity import check_carried, measured_here
+    from recsim_train.executor.emulation.cluster import check_here
     from recsim_train.executor.emulation.layout import layout_of
 
+    check_here({layout_of(job.plan, job.profile).hosts[0].link.queue for job in jobs})
     if (capacity := measured_here()) is None:
         caller.say(
             "note: others use the cores, so that it is not known whether emulated hosts carry "

@@ -16,7 +16,15 @@ from typing import Any
 
 from recsim_train.config.sweep import written
 from recsim_train.report import text
-from recsim_train.report.winner import REPEATS, Entry, Row, best_row, choose, contenders, listed
+from recsim_train.report.winner import (
+    REPEATS,
+    Entry,
+    Row,
+    best_row,
+    choose,
+    contenders,
+    listed,
+)
 from recsim_train.sweep.axes import Axis
 
 SCALING = ("roles.trainers", "training.threads")
@@ -148,7 +156,7 @@ def _growth(axis: Axis, values: dict[Any, str], cases: Sequence[Case]) -> Settin
     most = max(enough, key=ends.index)
     times = _range(factors, lambda factor: f"{factor:.2g}")
     said = [f"{_range(shares, text.percent)} of linear"] if shares else []
-    if most != ends[-1]:
+    if most != ends[-1] and all(choose(list(case.values())).known for case in cases):
         said.append(f"beyond {values[most]} no growth that the intervals tell")
     short = f"{times} times as fast with {values[ends[-1]]} as with {values[ends[0]]}"
     return SettingAnswer(
@@ -183,6 +191,8 @@ def _same_work(
         if costs:
             short = f"keep {values[chosen]}: {short if nothing else 'no sure gain'}"
         told = "" if nothing else ", within the intervals"
+        if told and not any(choose(list(case.values())).known for _, case in cases):
+            short, told = "not known", ", and no interval is known"
         return SettingAnswer(label, short, f"{listed(why)}{told}")
     short = f"{values[chosen]} is enough" if costs and alike else f"take {values[chosen]}"
     return SettingAnswer(label, short, listed(why))

@@ -83,7 +83,7 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
                 gone, [0.03] * len(gone), transform=bottom, color=fill, marker="x", markersize=8,
                 markeredgewidth=2, linestyle="none", zorder=4,
             )  # fmt: skip
-        notes = ["whiskers: 90 %"]
+        notes = ["whiskers: 90 %"] * any(map(of_row, findings.done))
         if len(lines) <= _MOST_BOUNDS:
             notes.append("dashed: the bound that nothing can beat")
         if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:

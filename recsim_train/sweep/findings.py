@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from recsim_train.config.sweep import written
 from recsim_train.report import naming
 from recsim_train.report.runs import title
+from recsim_train.report.what_if import NOT_ASKED
 from recsim_train.report.winner import (
     REPEATS,
     Choice,
@@ -27,6 +28,7 @@ from recsim_train.report.winner import (
     sentence,
     sizes,
 )
+from recsim_train.results.interval import of_row
 from recsim_train.sweep.answers import SCALING, SettingAnswer, SweepQuestion, answers
 from recsim_train.sweep.axes import Axis, axis_of
 from recsim_train.sweep.folder import SweepRecord
@@ -265,6 +267,11 @@ class SweepFindings:
         for note in said:
             alike.setdefault(re.sub(r"[\d.,]*\d", "#", note), []).append(note)
         many, found = len(self.done), []
+        if unsure := [row for row in self.done if of_row(row) is None]:
+            found = [
+                f"{len(unsure)} of {many} points have no interval, so that nothing tells them "
+                f"apart: {NOT_ASKED}, or the profile says nothing of them."
+            ]
         for first, *others in alike.values():
             count = said[first] + sum(said[note] for note in others)
             figures = ", each with figures of its own" if others else ""

@@ -65,7 +65,10 @@ def swept(
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
         whole = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
-        shown = [c for c in whole.columns if priced or c.name != cost.HEAD]
+        left_out = [cost.HEAD] * (not priced) + ["90 % interval"] * (
+            not any(map(of_row, findings.done))
+        )
+        shown = [c for c in whole.columns if c.name not in left_out]
         return replace(whole, columns=shown)
 
     def figure(name: str) -> list[doc.Picture]:
@@ -79,10 +82,9 @@ def swept(
         *(["Points are compared at equal examples a step only."] if sized else ()),
         "Of points that tie within their 90 % intervals, the one with the fewest processes, then "
         "cores and threads, then the slowest network cards.",
-        "Predicted: examples per second, with the interval in which nine of ten lie; from "
-        "calibration: half of the 95 % interval that the profile's own errors make; examples/step: "
-        "of one step of the whole job; the bound is what nothing can beat on this profile; memory "
-        "is the fullest host's.",
+        "Predicted: examples per second, with the interval in which nine of ten lie; "
+        "examples/step: of one step of the whole job; the bound is what nothing can beat on this "
+        "profile; memory is the fullest host's.",
         f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
     ]
     data = _data(record)

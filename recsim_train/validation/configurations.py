@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -47,7 +47,7 @@ class Predicted:
     interval: tuple[float, float] | None
     """90 % of the same; None where the prediction gives none."""
     bound: float | None
-    """Examples per second that the prediction could not exceed."""
+    """Examples per second that the prediction could not exceed; None: an older folder."""
     roofline: float | None
     """Examples per second if only the net's arithmetic or its bytes counted."""
     bottleneck: str
@@ -102,6 +102,20 @@ class Row:
     predicted: Predicted
     runs: tuple[Measured, ...]
     """Its repeats; none: it was not measured."""
+    dropped: tuple[Measured, ...] = ()
+    """Others of its runs, which break an invariant and count in no figure but `with_dropped`."""
+
+    @property
+    def with_dropped(self) -> Row:
+        """The same as if all of its runs counted."""
+        return replace(self, runs=(*self.runs, *self.dropped), dropped=())
+
+    @property
+    def by_bound(self) -> Row:
+        """The same as if the tightest bound were the prediction; without runs where it is not
+        known."""
+        taken = replace(self.predicted, examples_per_second=self.predicted.bound or 0.0)
+        return replace(self, predicted=taken, runs=self.runs if self.predicted.bound else ())
 
     @property
     def measured(self) -> float | None:
@@ -190,7 +204,10 @@ def row_document(row: Row) -> dict[str, Any]:
         "bound": p.bound,
         "roofline": p.roofline,
         "repeats": len(row.runs),
+        "dropped": len(row.dropped),
         **{name: getattr(row, name) for name in FIGURES},
+        "error_with_dropped": row.with_dropped.raw_error,
+        "bound_error": row.by_bound.raw_error,
     }
 
 

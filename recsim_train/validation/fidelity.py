@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -17,7 +17,6 @@ from recsim_train.results.statistics import quantile
 from recsim_train.validation.configurations import Measured, Predicted, Row
 
 LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"
-BOUND = "the prediction's own tightest bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +157,11 @@ class Fidelity:
         return [row for row in self.rows if row.runs]
 
     @property
+    def with_dropped(self) -> Fidelity:
+        """The same as if runs that break an invariant counted."""
+        return replace(self, rows=tuple(row.with_dropped for row in self.rows))
+
+    @property
     def complete(self) -> bool:
         """Whether every repeat of every configuration was measured."""
         return all(len(row.runs) >= self.repeats for row in self.rows)
@@ -223,12 +227,6 @@ class Fidelity:
         roofline = _baseline(ROOFLINE, self.measured, lambda row: row.predicted.roofline)
         return _baseline(LINEAR, several, scaled), roofline
 
-    @property
-    def bound(self) -> Baseline:
-        """The tightest bound taken for a prediction. It is no naive one: where a resource is busy
-        all the time, the simulator's own figures lie close to it."""
-        return _baseline(BOUND, self.measured, lambda row: row.predicted.bound)
-
     def grouped(self, by: Callable[[Predicted], str]) -> dict[str, list[Row]]:
         """Measured configurations by some property that they have, in order of appearance."""
         found: dict[str, list[Row]] = {}
@@ -268,22 +266,25 @@ def fidelity(
     measurements: Iterable[Measured],
     repeats: int,
     at_calibration: MachineSpeeds | None = None,
+    dropped: Iterable[Measured] = (),
 ) -> Fidelity:
     """Each prediction beside its repeats, of which there should be so many. Measurements of what
-    was not predicted are left out."""
-    runs: dict[str, list[Measured]] = {}
-    for run in measurements:
-        runs.setdefault(run.key, []).append(run)
-    rows = tuple(Row(p, tuple(runs.get(p.key, ()))) for p in predictions)
-    return Fidelity(rows, repeats, at_calibration)
+    was not predicted are left out. ``dropped``: runs that break an invariant."""
+    both = list(measurements), list(dropped)
+    rows = (
+        Row(p, *(tuple(run for run in runs if run.key == p.key) for runs in both))
+        for p in predictions
+    )
+    return Fidelity(tuple(rows), repeats, at_calibration)
 
 
 def document(found: Fidelity) -> dict[str, Any]:
     """The figures as JSON can hold them (`recsim_train.results.folder.clean`)."""
     order, (held, intervals) = found.order, found.coverage
+    every = found.with_dropped
     return {
         "configurations": {"predicted": len(found.rows), "measured": len(found.measured)},
-        "raw": found.raw,
+        **_errors(found.rows, every.rows),
         "moved": found.moved,
         "order": {"pairs": order.pairs, "right": order.right, "within_noise": order.within},
         "coverage": {"held": held, "of": intervals},
@@ -293,11 +294,23 @@ def document(found: Fidelity) -> dict[str, Any]:
                 "name": b.name, "count": b.count, "left_out": b.left_out,
                 "median_abs_error": b.error, "ours": b.ours, "ratio": b.ratio,
             }
-            for b in (*found.baselines, found.bound)
+            for b in found.baselines
         ],
         "cpu_lines": cpu_lines(found.measured),
         "by": {
-            name: {value: {"raw": raw_errors(rows)} for value, rows in found.grouped(by).items()}
+            name: {
+                value: _errors(found.grouped(by).get(value, ()), rows)
+                for value, rows in every.grouped(by).items()
+            }
             for name, by in GROUPS.items()
         },
     }  # fmt: skip
+
+
+def _errors(rows: Sequence[Row], every: Sequence[Row]) -> dict[str, Errors | None]:
+    """Of runs that count and of all, and of the bound in place of the prediction."""
+    return {
+        "raw": raw_errors(rows),
+        "with_dropped": raw_errors(every),
+        "bound": raw_errors(row.by_bound for row in rows),
+    }

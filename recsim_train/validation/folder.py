@@ -166,19 +166,20 @@ class ValidationFolder:
         told = self.predictions["speeds_at_calibration"]
         return told and MachineSpeeds.model_validate(told)
 
-    def measured(self) -> list[Measured]:
+    def measured(self, *, dropped: bool = False) -> list[Measured]:
         """Complete runs, in the order in which they were made. One that diverged is no measurement
-        of its settings, nor is one whose emulated hosts were not left alone."""
+        of its settings, nor is one whose emulated hosts were not left alone: ``dropped``: those."""
         complete = [
-            run for run in self.runs.values() if run["status"] == COMPLETE and not run.get("broken")
-        ]
+            run for run in self.runs.values()
+            if run["status"] == COMPLETE and bool(run.get("broken")) is dropped
+        ]  # fmt: skip
         return [measured_of(run) for run in sorted(complete, key=lambda r: str(r["started"]))]
 
 
 def predicted_of(entry: Mapping[str, Any]) -> Predicted:
     """Back from an entry of ``predictions``."""
     known = {name: entry[name] for name in Predicted.__dataclass_fields__ if name in entry}
-    return Predicted(**known | {"interval": _pair(known.get("interval"))})
+    return Predicted(**{"bound": None} | known | {"interval": _pair(known.get("interval"))})
 
 
 def measured_of(run: Mapping[str, Any]) -> Measured:

@@ -133,8 +133,9 @@ def _baselines(found: Fidelity, gates: Gates) -> Iterator[Gate]:
 
 
 def sound(runs: int, broken: int) -> Gate:
-    """Of runs on emulated hosts, how many break an invariant; no setting states this bar."""
-    says = f"at most {_percent(MOST_DROPPED)} of the runs break an invariant"
+    """Of ``runs`` that were made on emulated hosts, how many break an invariant; no setting states
+    this bar."""
+    says = f"at most {_percent(MOST_DROPPED)} of the runs that were made break an invariant"
     figure = f"{broken} of {runs}"
     verdict = _verdict(runs > 0, broken <= MOST_DROPPED * runs + _ROUNDING)
     return Gate("sound", says, figure, verdict)

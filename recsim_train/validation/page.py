@@ -95,10 +95,14 @@ class Validated:
 
 def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
     """Judge what is there, and write it: validation.json and .csv, .md, report.html, figures/."""
-    found = fidelity(folder.predicted(), folder.measured(), wanted.repeats, folder.at_calibration)
+    found = fidelity(
+        folder.predicted(), folder.measured(), wanted.repeats, folder.at_calibration,
+        folder.measured(dropped=True),
+    )  # fmt: skip
     gates = judge(found, wanted.gates)
     if wanted.tier == "emulated":
-        gates.append(sound(len(folder.runs), len(folder.broken)))
+        ended = [run for run in folder.runs.values() if run["status"] != FAILED]
+        gates.append(sound(len(ended), len(folder.broken)))
     made = Validated(folder, wanted, found, tuple(gates))
     with writing(folder.path), held():
         put(folder.path / results.RESULT, json_bytes(made.document, indent=1))

@@ -33,19 +33,32 @@ def gate_table(gates: Sequence[Gate]) -> doc.TextTable:
 
 
 def errors_table(found: Fidelity) -> doc.TextTable:
-    """Raw errors of all runs, then by strategy, regime and so on."""
-    groups = {"all": found.measured}
+    """Raw errors of all runs, then by strategy, regime and so on; beside them those that the
+    tightest bound has, and of all runs where some do not count."""
+    every = found.with_dropped
+    groups = {"all": every.measured}
     for name, by in GROUPS.items():
-        divided = found.grouped(by)
-        if len(divided) <= max(_FEW, len(found.measured) / 2):  # else each is of one or two
+        divided = every.grouped(by)
+        if len(divided) <= max(_FEW, len(every.measured) / 2):  # else each is of one or two
             groups |= {f"{name} {value}": rows for value, rows in divided.items()}
+    counting = {row.predicted.key: row for row in found.measured}
+    dropped = any(row.dropped for row in found.rows)
     lines = []
-    for name, rows in groups.items():
+    for name, all_runs in groups.items():
+        rows = [counting[key] for row in all_runs if (key := row.predicted.key) in counting]
         runs = sum(len(row.runs) for row in rows)
-        lines.append((name, str(len(rows)), str(runs), *_said(raw_errors(rows))))
+        lines.append(
+            (
+                name, str(len(rows)), str(runs), *_said(raw_errors(rows)),
+                *_said(raw_errors(row.by_bound for row in rows))[1:3],
+                *((str(sum(len(row.runs) for row in all_runs)), *_said(raw_errors(all_runs))[1:3])
+                  if dropped else ()),
+            )
+        )  # fmt: skip
     heads = (
         "of", "configurations", "runs", "median signed", "median absolute", "nine in ten within",
-        "largest",
+        "largest", "the bound's median", "its nine in ten",
+        *(("all runs", "median of all", "nine in ten of all") if dropped else ()),
     )  # fmt: skip
     return doc.TextTable.of(heads, lines, ("of",))
 
@@ -107,7 +120,7 @@ def baseline_table(found: Fidelity) -> doc.TextTable:
             b.name, str(b.count), str(b.left_out), text.percent(b.error), text.percent(b.ours),
             text.number(b.ratio, 1),
         )
-        for b in (*found.baselines, found.bound)
+        for b in found.baselines
     ]  # fmt: skip
     heads = ("baseline", "configurations", "without it", "median absolute error", "ours", "ratio")
     return doc.TextTable.of(heads, rows, ("baseline",))

@@ -84,6 +84,57 @@ def test_a_line_at_each_stage_and_one_a_minute(
     ]
 
 
+def test_a_line_a_minute_while_nothing_is_done(
+    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A design of minutes; by a clock that runs faster than the looks."""
+    monkeypatch.setattr(progress, "_LOOK", 0.01)
+    progress.say("begins")
+    with progress.progress_bar("simulating 10 designs") as meter:
+        meter(0, 10)
+        clock[0] += 30
+        meter(5, 10)
+        said = ""
+        for _ in range(6):
+            clock[0] += 10
+            for _ in range(200):  # until the watcher has looked
+                progress.time.sleep(0.005)
+                said += capsys.readouterr().err
+                if clock[0] < 160 or said.count("\n") > 1:
+                    break
+        clock[0] += 61
+        for _ in range(200):
+            progress.time.sleep(0.005)
+            if "\n" in (more := capsys.readouterr().err):
+                break
+    assert said.splitlines() == ["begins", "simulating 10 designs: 50 %"]
+    assert more.splitlines() == ["simulating 10 designs: 50 %"]  # whose time left is over
+
+
+def test_what_comes_after_silence_is_told_at_once(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stages of less than a minute are silent each, and not together."""
+    progress.say("begins")
+    for stage in range(4):
+        with progress.progress_bar(f"stage {stage}") as meter:
+            for second in range(25):
+                clock[0] = 100.0 + 25 * stage + second
+                meter(second, 25)
+    assert capsys.readouterr().err.splitlines() == ["begins", "stage 2: 40 %, about 15 s left"]
+
+
+def test_what_is_left_falls_while_nothing_is_done(clock: list[float]) -> None:
+    pace = progress._Pace()
+    pace.left(0, 10)
+    clock[0] += 30
+    said = []
+    for _ in range(5):
+        said.append(pace.left(5, 10))
+        clock[0] += 8
+    assert said == ["about 30 s left", "about 20 s left", "about 15 s left", "about 6 s left", ""]
+
+
 def test_what_is_done_soon_is_not_told_of(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:

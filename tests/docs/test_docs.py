@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import recsim_train
+import recsim_train.calls
 from recsim_train.config.load import load_experiment
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.reference import settings_table
 from recsim_train.report.glossary import source
+from recsim_train.sim import folding
 from recsim_train.strategy.effects import EFFECTS
 from recsim_train.strategy.registry import schemas, strategies
 from tests.docs.manual import EVERYWHERE
@@ -25,6 +28,26 @@ def test_the_reference_is_up_to_date() -> None:
     assert len(pages) == 4
     for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, "run: python docs/make_reference.py"
+
+
+def test_from_how_many_requests_on_few_stand_for_many_is_one_number() -> None:
+    """Which the code, two settings' help and a page say."""
+    help_of = {row.name: row.meaning for row in settings_table()}
+    said = [
+        help_of["simulation.fold_above"],
+        help_of["simulation.minimum_iterations"],
+        (ROOT / "docs" / "explain" / "scale.md").read_text(encoding="utf-8"),
+    ]
+    for text in said:
+        (number,) = re.findall(r"more than ([\d,]+) requests in a step", text, re.IGNORECASE)
+        assert int(number.replace(",", "")) == folding._BUSY
+
+
+def test_the_number_of_calls_is_said_alike() -> None:
+    notebook = (ROOT / "notebooks" / "predict_and_run.ipynb").read_text(encoding="utf-8")
+    word = {5: "five", 6: "six", 7: "seven"}[len(recsim_train.__all__)]
+    for text in (notebook, recsim_train.__doc__, recsim_train.calls.__doc__):
+        assert re.findall(r"\b(\w+) calls\b", text or "", re.IGNORECASE)[0].lower() == word
 
 
 def test_every_swept_setting_is_documented() -> None:

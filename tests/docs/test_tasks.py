@@ -95,3 +95,13 @@ def test_twenty_hosts_and_forty_tables_are_described_as_the_pages_say(tmp_path: 
     assert "40 tables" in done.stdout
     assert "20 processes" in done.stdout
     assert "memory: fits" in done.stdout
+
+
+def test_the_emulated_example_is_one_that_two_cores_carry() -> None:
+    """Machines of two cores carry 100 to 400 Mbit/s of all links together."""
+    page = (ROOT / "docs" / "tasks" / "emulate-a-cluster.md").read_text(encoding="utf-8")
+    (hosts, rate), *more = re.findall(r"--hosts (\d+) .*--nic (\d+)Mbit/s", page)
+    assert not more
+    assert int(hosts) * int(rate) <= 50
+    default, server = map(int, re.findall(r"nic: (\d+) Mbit/s}", page))
+    assert 4 * default + 2 * server <= 60  # of six hosts, too

@@ -176,7 +176,7 @@ def test_several_clusters_at_once_do_not_meet() -> None:
 def test_a_command_that_fails_is_named() -> None:
     place = Namespace()
     with pytest.raises(RunFailed, match=r"`ip link set nothing up` failed: .*nothing"):
-        place.ip(["link set lo up", "link set nothing up"])
+        place.batch("ip", "link set lo up", "link set nothing up")
     place.close()
 
 

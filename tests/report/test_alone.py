@@ -97,6 +97,7 @@ def test_strategies_alone_are_compared_as_far_as_intervals_tell(
         found.facts.calibration_ci95 = (1_000.0, 90_000.0)
         factory.write(tmp_path / "tie", plan, "simulated", found=found)
         found = factory.outcome(plan, speed=8.0 if kind == "flat_ps" else 1.0)
+        found.facts.calibration_ci95 = (1e12, 0.0)  # which reaches to neither side
         factory.write(tmp_path / "clear", plan, "simulated", found=found)
     tie = report_on([tmp_path / "tie"], tmp_path / "a")
     assert heading(tie).startswith(

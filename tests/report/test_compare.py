@@ -128,7 +128,7 @@ def test_within_noise_follows_the_spread(tmp_path: Path, factory: Any) -> None:
     both(factory, tmp_path / "loud", speed=0.97, jitter=0.6)
     (quiet,) = compare(load_runs([tmp_path / "quiet"])).comparisons
     (loud,) = compare(load_runs([tmp_path / "loud"])).comparisons
-    assert quiet.verdict == "beyond the intervals"
+    assert quiet.verdict == "beyond the noise"  # the prediction has no interval
     assert loud.measured_spread is not None
     assert quiet.measured_spread is not None
     assert loud.measured_spread > quiet.measured_spread
@@ -159,7 +159,7 @@ def test_an_error_is_held_against_what_both_worlds_leave_open(tmp_path: Path, fa
     assert pairs["little"].headline.endswith("too high")
     # one verdict for badge, headline, tile and JSON
     verdicts = {
-        "none": "beyond the intervals", "little": "beyond the intervals",
+        "none": "beyond the noise", "little": "beyond the intervals",
         "much": "within the intervals",
     }  # fmt: skip
     for name, verdict in verdicts.items():

@@ -84,7 +84,7 @@ def test_of_several_predictions_the_fastest_counts(tmp_path: Path, factory: Any)
     for kind, batch, speed in (("flat_ps", 128, 3.0), ("allreduce", 256, 1.0)):
         plan = factory.plan(kind, training={"batch_size": batch})
         found = prediction(factory, plan, speed=speed)
-        found.facts.calibration_ci95 = None
+        found.facts.calibration_ci95 = (1e12, 0.0)  # which reaches to neither side
         factory.write(tmp_path, plan, "simulated", found=found)
     made = report_on([tmp_path])
     assert made.report.tiles[0].title == "predicted: flat_ps, the fastest"

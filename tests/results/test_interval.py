@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ def around(low: float, high: float) -> Any:
 def test_both_errors_count_in_quadrature_on_either_side() -> None:
     # below 3 and 4: 5; above 5 and 12: 13
     assert interval(100.0, (97.0, 105.0), (96.0, 112.0)) == around(95.0, 113.0)
-    assert interval(100.0, (97.0, 105.0), None) == around(97.0, 105.0)
+    # what calibration knows nothing of is no part of a whole one
+    assert interval(100.0, (97.0, 105.0), None) is None
+    assert interval(100.0, (97.0, 105.0), (96.0, None)) is None
     assert interval(100.0, (None, None), (96.0, 112.0)) == around(96.0, 112.0)
     assert interval(100.0, None, (None, 1.0)) is None
     # nothing is slower than not at all
@@ -36,10 +39,17 @@ def test_seeds_widen_what_the_simulation_knows_of_itself() -> None:
     # the range of the seeds is 94 to 105: below 6 and 8, 10; above 5 and 12, 13
     found = interval(100.0, (97.0, 103.0), (92.0, 112.0), [94.0, 100.0, 105.0])
     assert found == around(90.0, 113.0)
-    assert interval(100.0, None, None, [94.0, 100.0]) == around(94.0, 100.0)
-    assert interval(100.0, None, None, [100.0]) is None
+    assert interval(100.0, None, (100.0, 100.0), [94.0, 100.0]) == around(94.0, 100.0)
+    assert interval(100.0, None, None, [94.0, 100.0]) is None
     # and never narrow it
-    assert interval(100.0, (90.0, 110.0), None, [99.0, 100.0]) == around(90.0, 110.0)
+    sure = (100.0, 100.0)
+    assert interval(100.0, (90.0, 110.0), sure, [99.0, 100.0]) == around(90.0, 110.0)
+
+
+def test_a_measurement_has_no_prices_and_its_windows_are_its_interval(factory: Any) -> None:
+    found = factory.summary(world="real", examples_per_second=100.0, ci95=(97.0, 105.0))
+    assert of_summary(found) == around(97.0, 105.0)
+    assert of_summary(replace(found, world="simulated")) is None
 
 
 def test_all_who_show_an_interval_show_this_one(tmp_path: Path, factory: Any) -> None:

@@ -116,6 +116,11 @@ def test_work_before_the_counted_window_is_not_counted_as_lost(
     outcome = outcome_of(plan, clusters(prices=HEAVY, failures=failures((at, "trainer[0]"))))
     # everything since the beginning is lost, but of the counted iterations 2.25
     assert facts(outcome).lost_examples == pytest.approx(2.25 * BATCH, rel=NEAR)
+    # nor is a standstill that is over before
+    early = failures((0.5 * start, "trainer[0]"), restart=0.1 * length)
+    before = facts(outcome_of(plan, clusters(prices=HEAVY, failures=early)))
+    assert before.failures == 1
+    assert before.standstill_seconds == 0.0
 
 
 def test_failures_that_overlap_lose_once_and_wait_for_the_last(
@@ -388,6 +393,19 @@ def test_failures_are_as_frequent_as_they_are_said_to_be(plans: Plans, clusters:
         for p in machines.processes.values()
     ]
     assert sum(up) / len(up) == pytest.approx(0.9, rel=0.01)
+
+
+def test_failures_of_one_role_come_to_its_hosts_only(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
+) -> None:
+    unsure = failures(mtbf="0.8 s", restart=0.05, role="trainer")
+    cluster = clusters(prices=HEAVY, failures=unsure)
+    plan = plans(roles=ROLES, training={"steps": 200}, recovery=CONTINUE)
+    found = facts(outcome_of(plan, cluster))
+    listed = found.first_failures
+    assert found.failures > 2 * len(listed) == 40
+    assert listed[0].at < 0.8 < listed[-1].at  # those that come first: of four hosts one in 0.2 s
+    assert {failure.host.partition("[")[0] for failure in found.first_failures} == {"trainer"}
 
 
 def test_what_can_not_be(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:

@@ -19,6 +19,7 @@ from recsim_train.sim.cluster.shares import (
     ALONE,
     HALVED,
     LEAD,
+    REGAINED,
     SILENT,
     UNSURE,
     UPLINK_UNSURE,
@@ -322,6 +323,26 @@ def test_what_a_queue_does_not_hold_moves_at_the_pace_of_both_links(
     assert not machines.holds(route, int(1.01 * queued), follows=False)
     engine.run()
     assert machines.holds(route, int(0.99 * queued), follows=False)
+
+
+def test_half_a_window_counts_beside_those_only_who_have_a_whole_one(network: Any) -> None:
+    """None has sent before. The second comes when the first has no whole window either, the third
+    when the link has carried as much as gives one."""
+    engine, machines = network(3, 40.0, "fifo")
+    clients, (server,) = parted(machines)
+    machines._unequal._draw = lambda *_: 1.0
+    size, weights = 2_000_000, []
+
+    def send() -> Steps:
+        for pause in (0.0, 0.1 * REGAINED, 1.5 * REGAINED):
+            yield engine.timeout(pause / server.send.capacity)
+            client = clients[len(weights)]
+            weights.append(machines.begin(server, client, size).weight)
+            machines.transfer(server, client, size)
+
+    engine.process(send())
+    engine.run()
+    assert weights == pytest.approx([1.0, exp(-LEAD), HALVED])
 
 
 @pytest.mark.parametrize(("silent", "size"), [(0.01, 400_000), (0.3, 1_000_000)])

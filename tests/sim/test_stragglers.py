@@ -106,6 +106,23 @@ def test_each_kind_of_chance_has_its_own_stream() -> None:
 # ------------------------------------------------------------------ slow hosts
 
 
+def test_a_share_is_rounded_reasons_multiply_and_each_has_hosts_of_its_own(
+    plans: Plans, clusters: Clusters
+) -> None:
+    def slow(entries: list[dict[str, Any]], trainers: int, seed: int = 1) -> dict[str, float]:
+        plan = plans(roles={"trainers": trainers}, seed=seed)
+        places = sites_of(plan, clusters(stragglers=stragglers(slow=entries)))
+        return {i.name: p.slow for i, p in places.items() if p.slow > 1.0}
+
+    half = {"share": "50 %", "factor": 3}
+    assert [len(slow([half], trainers)) for trainers in (1, 2, 3, 5)] == [1, 1, 2, 3]
+    twice = [{"hosts": ["trainer[0]"], "factor": factor} for factor in (2, 3)]
+    assert slow(twice, 2) == {"trainer[0]": 6.0}
+    one = [{"share": "10 %", "factor": factor} for factor in (2, 3)]
+    found = [slow(one, 10, seed) for seed in range(1, 9)]
+    assert any(sorted(hosts.values()) == [2.0, 3.0] for hosts in found)
+
+
 def test_named_hosts_and_shares(plans: Plans, clusters: Clusters) -> None:
     slow = [
         {"hosts": ["trainer[1]", "dense_server[0]"], "factor": 2},
@@ -226,6 +243,7 @@ def test_an_episode_slows_what_runs_while_it_lasts(plans: Plans, clusters: Clust
     )
     assert done == pytest.approx(1000.0, rel=1e-9)
     starts = [time for time, capacity in process.cores.history if capacity == 2.0]
+    assert starts[0] > 0.0  # a pause comes first
     stops = [time for time, capacity in process.cores.history if capacity == 8.0]
     assert [b - a for a, b in zip(starts, stops, strict=False)] == pytest.approx([2.0] * len(stops))
     # of twelve seconds two are slow

@@ -15,6 +15,7 @@ def row(**figures: Any) -> dict[str, Any]:
     given: dict[str, Any] = {
         "strategy": "flat_ps", "options": {}, "profile": "p", "status": "complete",
         "eps_low": eps and 0.98 * eps, "eps_high": eps and 1.02 * eps, "bound_eps": eps and 2 * eps,
+        "calibration_low": eps, "calibration_high": eps,  # of prices without errors
         "bottleneck": "cores of trainer[0]", "bytes_per_step": 10.0, "memory_share": 0.5,
     }  # fmt: skip
     return {**dict.fromkeys(COLUMNS), **given, **figures}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,10 @@ def test_what_if_that_was_not_asked(factory: Any) -> None:
     (said,) = sentences(
         factory.summary(world="simulated", examples_per_second=5.0, ci95=(4.9, 5.1))
     )
-    assert said.startswith("The interval is only of where the simulation ended")
+    assert said == (
+        "No interval: what errors of the prices add was not asked (simulation.what_if_steps); "
+        "where the simulation ended alone leaves ± 1.7 %"
+    )
     assert sentences(factory.summary(world="real", examples_per_second=5.0, ci95=(4.9, 5.1))) == []
 
 
@@ -242,6 +246,30 @@ def test_noise_names_no_winner_and_the_cheapest_is_preferred(tmp_path: Path) -> 
         "examples_per_second": 460e3, "tied": [0, 1, 2],
     }  # fmt: skip
     assert [b["point"]["point"] for b in document["best"]] == [0]
+
+
+def test_where_a_simulation_ended_is_no_interval_that_tells_points_apart(tmp_path: Path) -> None:
+    """As of ``simulation.what_if_steps: 0``: the ends are near, the prices' errors not known."""
+    unasked = {"calibration_low": None, "calibration_high": None}
+    points = [at(n, eps, 0.01, **unasked) for n, eps in ((1, 10e3), (2, 21e3), (4, 38.2e3))]
+    found = sweep(tmp_path, points)
+    assert found.headline == (
+        "no interval is known, so that none of 3 points is surely the fastest; the highest is "
+        "trainers 4 with 38.2k examples/s; cores of 4 binds at the highest"
+    )
+    assert [answer.short for answer in found.answers] == ["not known"]
+    assert not found.document()["fastest"]["clear"]
+    note = "3 of 3 points have no interval, so that nothing tells them apart"
+    for text in everywhere(found, tmp_path / "report"):
+        assert "90 % interval" not in re.sub("their 90 % intervals|<dt>.*", "", text)
+        assert "37.8k to 38.6k" not in text
+        assert "within the intervals" not in text
+        assert "that the intervals tell" not in text
+        assert note in text
+    one = [points[0], at(2, 21e3, 0.01)]
+    said = everywhere(sweep(tmp_path / "one", one), tmp_path / "other")
+    assert all("1 of 2 points have no interval" in text for text in said)
+    assert all("20.8k to 21.2k" in text for text in said[:2])
 
 
 def test_a_winner_beyond_the_intervals_is_named_with_its_own(tmp_path: Path) -> None:
@@ -291,7 +319,7 @@ def test_equal_cost_and_no_interval(tmp_path: Path) -> None:
         "105 examples/s (94.5 to 116); none of them is the cheapest"
     )
     assert found.best[0][1]["batch_size"] == 5  # of equally cheap ones the fastest
-    none = {"eps_low": None, "eps_high": None}
+    none = {"calibration_low": None, "calibration_high": None}
     found = sweep(tmp_path / "b", [at(1, 1.0, 0.0, **none), at(2, 100.0, 0.01)])
     assert "trainers 1 and 2 cannot be told apart, as some have no interval," in found.headline
 

@@ -11,8 +11,9 @@ from scipy.stats import kendalltau
 
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.results.statistics import quantile
-from recsim_train.validation.configurations import Measured, Predicted, Row, regime
-from recsim_train.validation.fidelity import Fidelity, cpu_lines, errors_of, fidelity
+from recsim_train.validation.configurations import Measured, Predicted, Row, regime, row_document
+from recsim_train.validation.fidelity import Fidelity, cpu_lines, document, errors_of, fidelity
+from recsim_train.validation.tables import errors_table
 
 
 def predicted(number: int, eps: float, **changes: object) -> Predicted:
@@ -54,6 +55,46 @@ def test_errors_are_those_of_numpy() -> None:
     row = found.rows[0]
     middle = np.median([run.examples_per_second for run in row.runs])
     assert row.raw_error == pytest.approx(row.predicted.examples_per_second / middle - 1)
+
+
+def test_errors_are_told_with_the_runs_that_do_not_count_and_beside_the_bounds() -> None:
+    """By hand: runs that count are 0, 25 and -20 % off, all of them 0, 25, -20, 100 and 300 %; the
+    bounds of what counts 10, 50 % and, of an older folder, nothing."""
+    made = [
+        predicted(1, 100.0, bound=110.0), predicted(2, 100.0, bound=120.0),
+        predicted(3, 100.0, bound=None), predicted(4, 100.0, strategy="des"),
+    ]  # fmt: skip
+    runs = [Measured("key1", 100.0), Measured("key2", 80.0), Measured("key3", 125.0)]
+    dropped = [Measured("key1", 50.0), Measured("key4", 25.0)]
+    found = fidelity(made, runs, 2, dropped=dropped)
+    said = document(found)
+    assert said["configurations"] == {"predicted": 4, "measured": 3}
+    assert [said["raw"].count, said["raw"].median] == [3, pytest.approx(0.2)]
+    every = said["with_dropped"]
+    assert (every.count, every.median, every.largest) == (5, pytest.approx(0.25), 3.0)
+    assert said["bound"].count == 2
+    assert said["bound"].largest == pytest.approx(0.5)
+    of = said["by"]["strategy"]
+    assert of["des"]["raw"] is None
+    assert of["des"]["with_dropped"].largest == 3.0
+    assert of["flat_ps"]["with_dropped"].largest == 1.0
+    first, *_ = found.rows
+    assert first.raw_error == 0.0
+    line = row_document(first)
+    assert line["error_with_dropped"] == pytest.approx(1 / 3)  # over the median of 100 and 50
+    assert line["bound_error"] == pytest.approx(0.1)
+    assert row_document(found.rows[2])["bound_error"] is None
+    table = errors_table(found)
+    all_of_it = {column.name: column.cells[0] for column in table.columns}
+    assert all_of_it["configurations"] == "3"
+    assert (all_of_it["runs"], all_of_it["all runs"]) == ("3", "5")
+    assert (all_of_it["median absolute"], all_of_it["median of all"]) == ("20.0 %", "25.0 %")
+    assert (all_of_it["nine in ten within"], all_of_it["nine in ten of all"]) == (
+        "25.0 %", "300 %",
+    )  # fmt: skip
+    assert (all_of_it["the bound's median"], all_of_it["its nine in ten"]) == ("30.0 %", "50.0 %")
+    nothing = errors_table(fidelity(made, runs, 2))
+    assert "all runs" not in [column.name for column in nothing.columns]
 
 
 @pytest.mark.parametrize("many", [1, 2, 9, 10, 11, 100])

@@ -149,7 +149,8 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
     )
     assert result["predictions"][0]["experiment"]["model"]["name"] == "tiny"
     # linear scaling: made from the run with one trainer
-    assert [b["count"] for b in result["summary"]["baselines"]] == [2, 4, 4]
+    assert [b["count"] for b in result["summary"]["baselines"]] == [2, 4]
+    assert result["summary"]["bound"]["count"] == result["summary"]["with_dropped"]["count"] == 12
     with (folder / results.TABLE).open() as file:
         rows = list(csv.DictReader(file))
     assert [float(row["raw_error"]) for row in rows] == pytest.approx([0.03] * 4)

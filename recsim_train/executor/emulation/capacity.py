@@ -13,17 +13,18 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import psutil
 
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.config.frames import FRAME, SEGMENT
-from recsim_train.executor.emulation.cluster import EmulatedCluster
+from recsim_train.executor.emulation.cluster import EmulatedCluster, check_here
 from recsim_train.executor.emulation.layout import EmulatedHost, EmulatedLayout, Link
 from recsim_train.executor.emulation.namespaces import Namespace
 from recsim_train.results.environment import cores, machine_name
@@ -71,6 +72,7 @@ class Capacity:
 
 def measure() -> Capacity:
     """In half a minute. Raises UserError where hosts cannot be emulated."""
+    check_here()
     return Capacity(tuple(map(_most, PAIRS)), _has_netem())
 
 
@@ -150,13 +152,10 @@ def _streamed(pairs: int, rate: float) -> tuple[float, float]:
         taken = [0] * pairs
         psutil.cpu_percent()
         begin = time.monotonic()
-        _all(
-            [
-                thread
-                for n in range(pairs)
-                for thread in _pair(n, ends[2 * n][0], *ends[2 * n + 1], taken)
-            ]
-        )
+        with ThreadPoolExecutor(2 * pairs) as pool:
+            for n in range(pairs):
+                for place, call in _pair(n, ends[2 * n][0], *ends[2 * n + 1], taken):
+                    pool.submit(place.do, call)
         idle = 1.0 - psutil.cpu_percent() / 100.0
         took = time.monotonic() - begin
     return sum(taken) * FRAME / SEGMENT / min(took, _SECONDS), idle
@@ -164,7 +163,7 @@ def _streamed(pairs: int, rate: float) -> tuple[float, float]:
 
 def _pair(
     number: int, sender: Namespace, receiver: Namespace, address: str, taken: list[int]
-) -> Sequence[threading.Thread]:
+) -> Sequence[tuple[Namespace, Callable[[], None]]]:
     ready, end = threading.Event(), time.monotonic() + _SECONDS
 
     def receive() -> None:
@@ -187,25 +186,9 @@ def _pair(
                 except OSError:  # the receiver has ended
                     return
 
-    return [
-        threading.Thread(target=place.do, args=[call], daemon=True)
-        for place, call in ((receiver, receive), (sender, send))
-    ]
-
-
-def _all(threads: Sequence[threading.Thread]) -> None:
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_LIMIT)
+    return (receiver, receive), (sender, send)
 
 
 def _has_netem() -> bool:
-    place = Namespace()
-    try:
-        place.tc(["qdisc add dev lo root netem delay 1ms"])
-    except RunFailed:
-        return False
-    finally:
-        place.close()
-    return True
+    with closing(Namespace()) as place:
+        return place.knows("tc", "qdisc add dev lo root netem delay 1ms")

@@ -8,14 +8,16 @@ direction of a link is shaped at its sender.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import NamedTuple, Self
 
-from recsim_train.config.errors import RunFailed
+from recsim_train.config.cluster import Queue
+from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.frames import FRAME
-from recsim_train.executor.emulation.layout import EmulatedLayout, Link
+from recsim_train.executor.emulation.layout import EmulatedHost, EmulatedLayout, Link
 from recsim_train.executor.emulation.namespaces import Namespace
 from recsim_train.executor.process.forkserver import NetworkPlace
 from recsim_train.trace.facts import Emulated
@@ -23,8 +25,9 @@ from recsim_train.trace.facts import Emulated
 INTERFACE = "eth0"
 _OFF = 2e-3
 """How far a rate that is read back may be from the one that was asked for."""
+_CONGESTION = "net/ipv4/tcp_congestion_control"
 _TCP = {
-    "net/ipv4/tcp_congestion_control": "reno",
+    _CONGESTION: "reno",
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv6/conf/default/disable_ipv6": "1",
 }
@@ -104,11 +107,13 @@ class EmulatedCluster:
     def _new(self) -> Namespace:
         place = Namespace()
         self._stack.callback(place.close)
-        place.set(_TCP)
+        place.set(_TCP, must=[_CONGESTION])
         return place
 
     def _make(self) -> None:
         switch = self._new()
+        # some versions of iproute2 and of kernels do not know it; veth merges hardly anything
+        merged = switch.knows("ip", f"link add a gro_max_size {FRAME} type veth peer name b")
         racks = range(max(host.rack for host in self.layout.hosts) + 1)
         lines = [f"link add rack{r} type bridge forward_delay 0 stp_state 0" for r in racks]
         lines += [f"link set rack{r} up" for r in racks]
@@ -116,7 +121,8 @@ class EmulatedCluster:
             lines += ["link add core type bridge forward_delay 0 stp_state 0", "link set core up"]
         for rack, link in enumerate(self.layout.uplinks):
             up, down = f"up{rack}", f"down{rack}"
-            lines += [f"link add {up} {_few(link)} type veth peer name {down} {_few(link)}"]
+            few = _few(link, merged=merged)
+            lines += [f"link add {up} {few} type veth peer name {down} {few}"]
             lines += [f"link set {up} master rack{rack} up", f"link set {down} master core up"]
             inside = [str(h.address) for h in self.layout.hosts if h.rack == rack]
             outside = [str(h.address) for h in self.layout.hosts if h.rack != rack]
@@ -125,30 +131,28 @@ class EmulatedCluster:
             self._ports[f"to uplink {rack}"] = ShapedPort(switch, down, link, tuple(pairs[1]))
         for number, host in enumerate(self.layout.hosts):
             place = self._hosts[host.name] = self._new()
-            device = f"host{number}"
+            device, few = f"host{number}", _few(host.link, merged=merged)
             lines += [
-                f"link add {device} {_few(host.link)} type veth "
-                f"peer name {INTERFACE} {_few(host.link)} netns {place.path}",
+                f"link add {device} {few} type veth peer name {INTERFACE} {few} netns {place.path}",
                 f"link set {device} master rack{host.rack} up",
             ]
             others = [str(o.address) for o in self.layout.hosts if o is not host]
             to, of = (tuple((field, a) for a in others) for field in ("dst", "src"))
             self._ports[host.name] = ShapedPort(place, INTERFACE, host.link, to)
             self._ports[f"to {host.name}"] = ShapedPort(switch, device, host.link, of)
-        switch.ip(lines)
+        switch.batch("ip", *lines)
         for host in self.layout.hosts:
-            self._hosts[host.name].ip(
-                [
-                    "link set lo up",
-                    f"addr add {host.address}/16 dev {INTERFACE}",
-                    f"link set {INTERFACE} up",
-                ]
+            self._hosts[host.name].batch(
+                "ip",
+                "link set lo up",
+                f"addr add {host.address}/16 dev {INTERFACE}",
+                f"link set {INTERFACE} up",
             )
         by_place: dict[int, tuple[Namespace, list[str]]] = {}
         for port in self._ports.values():
             by_place.setdefault(id(port.place), (port.place, []))[1].extend(_shaping(port))
         for place, shaping in by_place.values():
-            place.tc(shaping)
+            place.batch("tc", *shaping)
 
     def _check(self) -> None:
         """Nothing is trusted that was not read back. Raises RunFailed."""
@@ -161,9 +165,26 @@ class EmulatedCluster:
                 )
 
 
-def _few(link: Link) -> str:
-    """So that no packet of 64 KiB fills a queue."""
-    return f"gso_max_segs {link.segments} gro_max_size {max(FRAME, link.segments * FRAME)}"
+def _few(link: Link, *, merged: bool) -> str:
+    """So that no packet of 64 KiB fills a queue. ``merged``: whether it can be said of those that
+    come in, too."""
+    size = f" gro_max_size {max(FRAME, link.segments * FRAME)}" if merged else ""
+    return f"gso_max_segs {link.segments}{size}"
+
+
+def check_here(queues: Iterable[Queue] = ("fifo",)) -> None:
+    """Raises UserError where hosts cannot be emulated: two with such queues are made and read
+    back."""
+    try:
+        for queue in queues:
+            link, first = Link(20e6 / 8, queue, 64 * FRAME), IPv4Address("10.77.0.1")
+            hosts = (EmulatedHost(f"{n}", first + n, 0, link) for n in range(2))
+            EmulatedCluster(EmulatedLayout(tuple(hosts))).close()
+    except RunFailed as error:
+        raise UserError(
+            f"hosts cannot be emulated here: {str(error).removeprefix('emulating hosts: ')}; it "
+            "takes ip and tc of iproute2, and a kernel with veth, bridge, htb, bfifo and u32"
+        ) from None
 
 
 def _shaping(port: ShapedPort) -> Iterator[str]:
