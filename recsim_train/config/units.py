@@ -39,7 +39,10 @@ _SPELLINGS = {
     "bytes": "B", "minutes": "min", "mins": "min", "hours": "h", "pct": "%",
 }  # fmt: skip
 
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*$")
+_NUMBER = r"[+-]?(?:\d(?:_?\d)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*$")
+_HOURS = {"h": 1.0, "hour": 1.0, "day": 24.0, "month": 730.0, "year": 8760.0}
+"""Of what a price is for; a month is a twelfth of a year, as in price lists."""
 
 
 def parse_quantity(text: object, units: dict[str, float], what: str, example: str) -> float:
@@ -68,6 +71,24 @@ def parse_quantity(text: object, units: dict[str, float], what: str, example: st
         raise ValueError(f"expected {what} such as {example!r}: {text!r} is too large")
     if value < 0:
         raise ValueError(f"expected {what} that is not negative, got {text!r}")
+    return value
+
+
+def parse_money(text: object, currency: str) -> float:
+    """Read ``text`` ("36k USD/month") as money per hour in ``currency``: nothing is converted.
+
+    Raises ValueError with one sentence that says what was expected.
+    """
+    times = "|".join(_HOURS)
+    shape = rf"\s*({_NUMBER})([kMG]?)\s*{re.escape(currency)}\s*/\s*({times})\s*"
+    match, value = re.fullmatch(shape, str(text)), 0.0
+    if match is not None:
+        value = float(match[1].replace("_", "")) * _DECIMAL[match[2]] / _HOURS[match[3]]
+    if not 0.0 < value < math.inf:
+        raise ValueError(
+            f"expected an amount above 0 in the profile's currency, with its time, such as '50 "
+            f"{currency}/h' or '36k {currency}/month' (730 h); nothing is converted; got {text!r}"
+        )
     return value
 
 
@@ -119,7 +140,7 @@ class Quantity:
     def json_schema(self) -> dict[str, object]:
         """JSON Schema of the text."""
         names = "|".join(re.escape(unit) for unit in self.units)
-        number = r"\+?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+        number = r"\+?([0-9](_?[0-9])*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
         return {
             "type": "string",
             "pattern": rf"^\s*{number}\s*({names})\s*$",

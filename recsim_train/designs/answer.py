@@ -52,7 +52,7 @@ class Recommended:
     """Whether a design meets the target; None: there is none."""
     chosen: Design
     tied: tuple[Design, ...]
-    """Those that cannot be told from it, fewest hosts first, itself not included."""
+    """Those that cannot be told from it, cheapest first (`Demand.price`), itself not included."""
     others: tuple[Design, ...]
     """All others that were simulated as long."""
     barriers: tuple[Obstacle, ...] = ()
@@ -91,15 +91,31 @@ def answer_of(found: Found) -> Recommended:
     enough = [d for d in whole if wanted.enough(sure(d))]
     met = None if wanted.target is None else bool(enough)
     if met is False:
-        chosen = max(whole, key=sure)
+        chosen = _nearest(whole, wanted)
     else:
         chosen = min(enough, key=lambda d: wanted.order(d.candidate, sure(d)))
     rest = [d for d in whole if d is not chosen]
     tied = sorted(
-        (d for d in rest if tie(chosen, d)), key=lambda d: (d.candidate.hosts, -(d.eps or 0.0))
+        (d for d in rest if tie(chosen, d)),
+        key=lambda d: (wanted.price(d.candidate), -(d.eps or 0.0)),
     )
-    others = sorted((d for d in rest if d not in tied), key=lambda d: -(d.eps or 0.0))
+    others = sorted(
+        (d for d in rest if d not in tied), key=lambda d: wanted.order(d.candidate, d.eps or 0.0)
+    )
     return Recommended(found, met, chosen, tuple(tied), tuple(others))
+
+
+def _nearest(designs: Sequence[Design], wanted: Demand) -> Design:
+    """The design to take where none meets the target: the one that comes nearest, or what is as
+    good for less, or faster for no more."""
+    first = max(designs, key=lambda d: d.surely(wanted))
+    if wanted.by == "throughput":
+        return first
+    known = bool((first.row or {}).get("calibration_errors"))
+    as_good = [
+        d for d in designs if (d.eps or 0.0) >= (first.eps or 0.0) or (known and tie(first, d))
+    ]
+    return min(as_good, key=lambda d: (wanted.price(d.candidate), -d.surely(wanted)))
 
 
 def tie(one: Design, other: Design) -> bool:
@@ -135,10 +151,12 @@ def _simulated(row: Mapping[str, Any]) -> float:
 def _nothing(found: Found) -> str:
     count = len(found.designs)
     if found.beyond_budget == count:
-        return (
-            f"none of {count:,} designs costs at most {found.wanted.budget:g} an hour; the "
-            f"cheapest costs {min(d.candidate.per_hour or 0.0 for d in found.designs):g}"
+        rents = [d.candidate.rented for d in found.designs if d.candidate.rented]
+        least, most = (
+            text.money(amount or 0.0, rents[0].currency)
+            for amount in (min(rent.per_hour for rent in rents), found.wanted.budget)
         )
+        return f"none of {count:,} designs costs at most {most} an hour; the cheapest costs {least}"
     if found.unfit:
         ((first, _),) = found.problems.most_common(1)
         nowhere = _fits_nowhere(found)
@@ -224,11 +242,15 @@ def evaluated(found: Found) -> str:
 def answer_document(answer: Recommended) -> dict[str, Any]:
     """As JSON."""
     found, wanted = answer.found, answer.wanted
+    rent = answer.chosen.candidate.rented
     return {
         "asked": {
             "target": wanted.target,
+            "target_unit": "examples/s",
             "budget": wanted.budget,
+            "budget_unit": None if wanted.budget is None else f"{rent.currency}/h",
             "by": wanted.by,
+            "by_means": wanted.means,
             "likely": wanted.likely,
             "hosts": found.space.most_hosts,
         },
@@ -268,6 +290,7 @@ def design_document(design: Design) -> dict[str, Any]:
         "hosts": candidate.hosts,
         "per_hour": candidate.per_hour,
         "currency": None if rent is None else rent.currency,
+        "cost_per_billion": row.get("cost_per_billion"),
         "examples_per_second": design.eps,
         "interval90": design.interval,
         "bound": design.bound,

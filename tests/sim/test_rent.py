@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.config.errors import UserError
 from recsim_train.config.topology import MixedHosts, Rent
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import rented
@@ -19,8 +20,8 @@ Clusters = Callable[..., Cluster]
 ROLES = {"trainers": 3, "embedding_servers": 2, "dense_servers": 1}
 
 
-def rent(per_hour: float, source: str = "a contract") -> dict[str, Any]:
-    return {"per_hour": per_hour, "currency": "EUR", "source": source, "date": "2026-11-01"}
+def rent(per_hour: float, source: str = "a contract", currency: str = "EUR") -> dict[str, Any]:
+    return {"per_hour": per_hour, "currency": currency, "source": source, "date": "2026-11-01"}
 
 
 def host(**more: Any) -> dict[str, Any]:
@@ -43,6 +44,18 @@ def test_one_machine_is_paid_once(plans: Plans, clusters: Clusters) -> None:
     found = rented(plan, clusters(colocate=True, hosts={"default": host(rent=rent(2.0))}))
     assert found is not None
     assert (found.hosts, found.per_hour) == (1, 2.0)
+
+
+def test_amounts_of_two_currencies_are_not_added(plans: Plans, clusters: Clusters) -> None:
+    hosts = {
+        "default": host(rent=rent(2.0)), "dense_server": host(rent=rent(1.0, currency="USD")),
+        "reader": host(rent=rent(1.0, currency="CHF")),
+    }  # fmt: skip
+    with pytest.raises(UserError, match="rents in EUR and USD are not added up"):
+        rented(plans(roles=ROLES), clusters(hosts=hosts))
+    found = rented(plans(roles={**ROLES, "dense_servers": 0}), clusters(hosts=hosts))
+    assert found is not None
+    assert found.currency == "EUR"
 
 
 def test_nothing_is_said_where_one_has_no_price(plans: Plans, clusters: Clusters) -> None:
