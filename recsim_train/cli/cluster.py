@@ -80,6 +80,7 @@ def new(
 
     if oversubscription is not None and racks == 1:
         raise UserError("--oversubscription is of racks' uplinks: give --racks, too")
+    common.settings([output.stem, extends])
     if output.exists() and not force:
         raise UserError(f"{output} exists already; --force overwrites it")
     rented = USUAL if machine is None else machine_of(machine)

@@ -66,7 +66,7 @@ def above_zero(text: str) -> float:
     return number
 
 
-def _settings(given: list[str] | None) -> list[str] | None:
+def settings(given: list[str] | None) -> list[str] | None:
     """Bytes of a command line that are no text cannot be written down again."""
     for word in given or ():
         if any("\udc80" <= character <= "\udcff" for character in word):
@@ -90,7 +90,7 @@ SetOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Override one setting; may be repeated.",
-        callback=_settings,
+        callback=settings,
     ),
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Seed; overrides the YAML.")]

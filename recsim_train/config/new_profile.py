@@ -7,6 +7,7 @@ from math import ceil
 
 from recsim_train.config.cluster import FORMAT
 from recsim_train.config.frames import TCP_OVER_ETHERNET
+from recsim_train.config.yaml_source import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,10 @@ class Wanted:
 
 def text_of(wanted: Wanted) -> str:
     """The file. What it says is checked when it is read."""
-    hosts = f"{wanted.hosts} hosts of {wanted.cores} cores, {wanted.memory} and {wanted.nic}"
+    memory, nic, extends = map(one_line, (wanted.memory, wanted.nic, wanted.extends))
+    each = " ".join(f"{wanted.cores} cores, {wanted.memory} and {wanted.nic}".split())
+    hosts = f"{wanted.hosts} hosts of {each}"
+    described = f"{hosts}; compute priced by {wanted.extends}, not calibrated"
     machine = f"# Each is {wanted.machine}.\n" if wanted.machine else ""
     racks, cap = "", wanted.connection_cap or "null"
     if wanted.racks > 1:
@@ -46,25 +50,25 @@ topology:
 """
     return f"""\
 # {hosts}, of which nothing was measured.
-{machine}# What a core does is priced by {wanted.extends}. Better: measure one of them, by
+{machine}# What a core does is priced by {extends}. Better: measure one of them, by
 # `recsim-train calibrate -o host.yaml` there; put host.yaml beside this file, and name it here.
 format: {FORMAT}
-extends: {wanted.extends}
-name: {wanted.name}
-description: "{hosts}; compute priced by {wanted.extends}, not calibrated"
+extends: {extends}
+name: {one_line(wanted.name)}
+description: {one_line(described)}
 colocate: false   # role instances have hosts of their own, one on each
 # per_host: {{trainer: 4}}   # or so many of a role on each
 
 hosts:
   default:
     cores: {wanted.cores}
-    memory: {wanted.memory}
-    nic: {wanted.nic}   # what it sustains, each way
+    memory: {memory}
+    nic: {nic}   # what it sustains, each way
     # speed: 1.2   # of a core, relative to one that has the prices
   # embedding_server: {{cores: 8, memory: 512 GiB, nic: 10 Gbit/s}}   # a role's own type of host
 
 network:
-  latency: {wanted.latency}   # one way: half of what ping says
+  latency: {one_line(wanted.latency)}   # one way: half of what ping says
   efficiency: {TCP_OVER_ETHERNET}   # payload's share of the card's rate: TCP over Ethernet
   connection_cap: {cap}   # highest rate of one connection, where that is below the card's
 {racks}"""

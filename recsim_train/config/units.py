@@ -74,6 +74,14 @@ def parse_quantity(text: object, units: dict[str, float], what: str, example: st
     return value
 
 
+def unit_of(text: str) -> str:
+    """The unit behind a number; ValueError where there is none."""
+    match = _QUANTITY.match(text)
+    if match is None or not match[2]:
+        raise ValueError(f"expected a number with its unit, got {text!r}")
+    return match[2]
+
+
 def parse_money(text: object, currency: str) -> float:
     """Read ``text`` ("36k USD/month") as money per hour in ``currency``: nothing is converted.
 

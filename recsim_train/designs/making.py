@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import Loaded
-from recsim_train.config.sweep import written
+from recsim_train.config.sweep import expand
 from recsim_train.config.units import parse_money
 from recsim_train.designs import measured, next_steps
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers
@@ -88,19 +87,11 @@ def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False)
 def _points(study: Study) -> Iterator[tuple[Loaded, Mapping[str, Any]]]:
     """The study with each combination of the search's further settings."""
     (first,) = study.points
-    varied = first.search.settings
-    if not varied:
-        yield first, {}
-        return
-    for name, values in varied.items():
-        if not values:
-            raise UserError(f"search.settings: {name}: expected at least one value")
-    for values in product(*varied.values()):
-        settings = dict(zip(varied, values, strict=True))
-        sets = [f"{key}={written(value)}" for key, value in settings.items()]
-        source: Path | dict[str, Any] = study.path if study.path.is_file() else first.raw
-        (point,) = read(source, study.cluster, [*study.overrides, *sets], None).points
-        yield point, settings
+    source: Path | dict[str, Any] = study.path if study.path.is_file() else first.raw
+    for point in expand(first.varied):
+        chosen = (*first.profile_sets, *point.items)
+        (made,) = read(source, study.cluster, study.overrides, None, chosen).points
+        yield made, point.values
 
 
 def recommend(

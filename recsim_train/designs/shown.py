@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from recsim_train.config.sweep import written
 from recsim_train.designs.answer import Recommended, busiest, evaluated
 from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
@@ -87,7 +88,7 @@ def divided(design: Design) -> str:
 def settings(design: Design) -> str:
     """Further settings that tell it from others."""
     return ", ".join(
-        f"{key}={value}"
+        f"{key}={written(value)}"
         for key, value in design.candidate.origin.settings.items()
         if value is not None
     )

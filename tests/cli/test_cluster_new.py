@@ -112,6 +112,31 @@ def test_what_makes_no_profile_is_written_nowhere(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["2027", "null", "1e3", "true", "~", "{a}", "@x", "%a", "a: b", "x #y", '"q"', "it's", "a,b",
+     "[x", "!t", "&a", "*a", " x ", "a\nb", "\u00e9"],
+)  # fmt: skip
+def test_a_name_is_the_files_whatever_yaml_would_make_of_it(tmp_path: Path, name: str) -> None:
+    done = command("cluster", "new", f"{name}.yaml", "--extends", BASE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = load_cluster(str(tmp_path / f"{name}.yaml"))
+    assert found.name == name
+    assert found.hosts["default"].memory == 64 * 2**30
+    # and so is that of the profile that it extends
+    other = command("cluster", "new", "on.yaml", "--extends", name, cwd=tmp_path)
+    assert other.returncode == 0, other.stderr
+    on = load_cluster(str(tmp_path / "on.yaml"))
+    assert f"compute priced by {name}, " in on.description
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    done = command("cluster", "new", "\udcff.yaml", "--extends", BASE, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'\\udcff' is no text" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_profile_that_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("mine")
     words = "cluster", "new", "mine.yaml", "--extends", BASE
