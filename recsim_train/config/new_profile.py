@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from recsim_train.config.cluster import FORMAT
 from recsim_train.config.frames import TCP_OVER_ETHERNET
@@ -36,14 +35,17 @@ def text_of(wanted: Wanted) -> str:
     hosts = f"{wanted.hosts} hosts of {each}"
     described = f"{hosts}; compute priced by {wanted.extends}, not calibrated"
     machine = f"# Each is {wanted.machine}.\n" if wanted.machine else ""
-    racks, cap = "", wanted.connection_cap or "null"
+    cap = wanted.connection_cap or "null"
+    racks = f"\nmost_hosts: {wanted.hosts}   # no job has more\n"
     if wanted.racks > 1:
         rate = 1.0 if wanted.oversubscription is None else wanted.oversubscription
+        each, more = divmod(wanted.hosts, wanted.racks)
+        rooms = [each + 1] * more + [each] * (wanted.racks - more)
         racks = f"""
 # Racks: hosts of different racks reach each other over both racks' uplinks.
 topology:
   racks: {wanted.racks}
-  hosts_per_rack: {ceil(wanted.hosts / wanted.racks)}
+  hosts_per_rack: {rooms if more else each}   # no job has more
   oversubscription: {rate:g}   # a rack's network cards together / its uplink
   # uplink: 100 Gbit/s   # instead of oversubscription
   arrange: spread   # host i of each role in rack i mod racks; fill: one rack after the other

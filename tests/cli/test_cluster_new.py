@@ -42,6 +42,36 @@ def test_what_is_written_is_what_was_asked_for(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("hosts", "racks", "rooms"),
+    [
+        (20, 3, [7, 7, 6]), (20, 2, 10), (10, 4, [3, 3, 2, 2]), (2, 2, 1), (9, 5, [2, 2, 2, 2, 1]),
+        (20, 1, None),
+    ],
+)  # fmt: skip
+def test_there_are_no_more_hosts_than_were_given(
+    tmp_path: Path, hosts: int, racks: int, rooms: int | list[int] | None
+) -> None:
+    words = "cluster", "new", "mine.yaml", "--extends", BASE, "--hosts", str(hosts)
+    done = command(*words, "--racks", str(racks), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = load_cluster(str(tmp_path / "mine.yaml"))
+    written = found.topology and found.topology.hosts_per_rack
+    assert (list(written) if isinstance(written, tuple) else written) == rooms
+    assert found.most_hosts == (hosts if racks == 1 else None)
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    some = ["--cluster", "mine.yaml", "--dry-run", "--set", "strategy=allreduce"]
+    some += ["--set", "roles.embedding_servers=0", "--set", "roles.dense_servers=0"]
+    for trainers in (hosts, hosts + 1):
+        words = "simulate", "small.yaml", *some, "--set", f"roles.trainers={trainers}"
+        done = command(*words, cwd=tmp_path)
+        assert done.returncode == (0 if trainers == hosts else 2), done.stderr
+    assert f"too few for the experiment's {hosts + 1} hosts" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = command("recommend", "small.yaml", *some[:3], "--hosts", "50", cwd=tmp_path)
+    assert f"on at most {hosts} hosts" in done.stdout
+
+
 def test_a_machine_of_a_vendor(tmp_path: Path) -> None:
     words = "cluster", "new", "a.yaml", "--extends", BASE, "--machine", "c7i.8xlarge"
     assert command(*words, "--hosts", "5", cwd=tmp_path).returncode == 0
@@ -100,6 +130,7 @@ def test_one_rack_needs_no_topology(tmp_path: Path) -> None:
         (("--latency", "fast"), "network.latency: "),
         (("--extends", "nobodys"), "new.yaml:5:10: extends: there is no cluster profile 'nobodys'"),
         (("--oversubscription", "2"), "give --racks, too"),
+        (("--hosts", "2", "--racks", "5"), "expected no more racks than hosts (2), got 5"),
         (("--racks", "2", "--oversubscription", "0"), "topology.oversubscription: "),
     ],
 )

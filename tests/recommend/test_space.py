@@ -159,7 +159,25 @@ def test_hosts_come_from_the_racks_or_the_roles(spaces: Spaces) -> None:
     assert spaces("strategy=allreduce", racks, **few).most_hosts == 6
     roles = ["roles.trainers=3", "roles.embedding_servers=1", "roles.dense_servers=0"]
     assert spaces("strategy=allreduce", *roles, **few).most_hosts == 4
-    assert spaces("strategy=allreduce", racks, most=9, **few).impossible  # racks are too few
+    for most, found in ((None, 6), (9, 6), (5, 5)):
+        space = spaces("strategy=allreduce", racks, most=most, **few)
+        assert space.most_hosts == max(c.hosts for c in space.candidates) == found
+    unequal = "cluster.topology={racks: 3, hosts_per_rack: [3, 1, 1], oversubscription: 2}"
+    assert spaces("strategy=allreduce", unequal, most=9, **few).most_hosts == 5
+    there = "cluster.most_hosts=7"
+    for sets in ([there], [there, racks], [there, "search.hosts=[4, 30]"], [there, *roles]):
+        space = spaces("strategy=allreduce", *sets, **few)
+        most = 6 if racks in sets else 7
+        assert space.most_hosts == most
+        assert max(c.hosts for c in space.candidates) <= most
+
+
+def test_processes_that_share_a_host_count_once(spaces: Spaces) -> None:
+    """Also where they do not fill the last one."""
+    few = {key: value for key, value in FEW.items() if key != "hosts"} | {"strategies": "false"}
+    shared = "cluster.per_host={trainer: 2, embedding_server: 4}"
+    roles = ["roles.trainers=5", "roles.embedding_servers=3", "roles.dense_servers=1"]
+    assert spaces("strategy=allreduce", shared, *roles, **few).most_hosts == 3 + 1 + 1
 
 
 def test_prices_are_of_all_hosts(spaces: Spaces) -> None:
