@@ -98,7 +98,9 @@ class ConfigErrors(UserError):  # noqa: N818 - several
         )
         self.file = file
         count = len(self.problems)
-        closing = f"{count} problem{'' if count == 1 else 's'} in {file}"
+        typed = all(problem.mark.where.startswith("--set ") for problem in self.problems)
+        place = "--set" if typed else file
+        closing = f"{count} problem{'' if count == 1 else 's'} in {place}"
         super().__init__("\n".join([*map(str, self.problems), closing]))
 
 

@@ -14,6 +14,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from recsim_train.config.problems import shown
+
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
@@ -191,7 +193,18 @@ DURATION = Quantity(
 )
 SHARE = Quantity("a share", "5 %", "fraction of one", SHARES, ("%",), "0 %", "1000 %")
 
+IN_SHORT = "in short: 50k, 1.5M, 2G"
+"""How large counts of rows may be written."""
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(f"expected an integer of at least 1 ({IN_SHORT}), got {shown(value)}")
+    return value
+
+
 Positive = Annotated[int, Field(ge=1)]
+Rows = Annotated[Positive, BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[
     float, SIZE, BeforeValidator(SIZE.read_positive), WithJsonSchema(SIZE.json_schema())
