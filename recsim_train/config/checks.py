@@ -260,13 +260,12 @@ def _check_surroundings(cluster: Cluster, mistakes: Mistakes) -> None:
             ("topology",),
             "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)",
         )
-    rooms, most = (racks and racks.rooms), cluster.most_hosts
-    if racks is not None and rooms is not None and len(rooms) != racks.racks:
+    if racks is not None and (given := len(racks.rooms or ())) not in (0, racks.racks):
         mistakes.add(
             ("topology", "hosts_per_rack"),
-            f"expected one number for each of {racks.racks} racks, got {len(rooms)}",
+            f"expected one number for each of {racks.racks} racks, got {given}",
         )
-    if racks is not None and most is not None and most < racks.racks:
+    if racks is not None and (most := cluster.most_hosts) and most < racks.racks:
         mistakes.add(
             ("topology", "racks"), f"expected no more racks than hosts (most_hosts: {most})"
         )

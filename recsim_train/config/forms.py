@@ -69,8 +69,9 @@ def _capped(tables: object, most: object, mistakes: Mistakes) -> object:
     most = rows_of(most)
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         short = f" ({IN_SHORT})" if isinstance(most, str) else ""
-        said = f"expected an integer of at least 1{short}, got {shown(most)}"
-        mistakes.add(("model", "max_rows"), said)
+        mistakes.add(
+            ("model", "max_rows"), f"expected an integer of at least 1{short}, got {shown(most)}"
+        )
         return tables
     if not isinstance(tables, list):
         return tables

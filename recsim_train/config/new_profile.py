@@ -31,8 +31,7 @@ class Wanted:
 def text_of(wanted: Wanted) -> str:
     """The file. What it says is checked when it is read."""
     memory, nic, extends = map(one_line, (wanted.memory, wanted.nic, wanted.extends))
-    each = " ".join(f"{wanted.cores} cores, {wanted.memory} and {wanted.nic}".split())
-    hosts = f"{wanted.hosts} hosts of {each}"
+    hosts = f"{wanted.hosts} hosts of {wanted.cores} cores, {wanted.memory} and {wanted.nic}"
     described = f"{hosts}; compute priced by {wanted.extends}, not calibrated"
     machine = f"# Each is {wanted.machine}.\n" if wanted.machine else ""
     cap = wanted.connection_cap or "null"
@@ -51,7 +50,7 @@ topology:
   arrange: spread   # host i of each role in rack i mod racks; fill: one rack after the other
 """
     return f"""\
-# {hosts}, of which nothing was measured.
+# {" ".join(hosts.split())}, of which nothing was measured.
 {machine}# What a core does is priced by {extends}. Better: measure one of them, by
 # `recsim-train calibrate -o host.yaml` there; put host.yaml beside this file, and name it here.
 format: {FORMAT}

@@ -13,7 +13,6 @@ from recsim_train.config.fields import Accepts, of_path
 from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes
 from recsim_train.config.sets import Assignment, parse_sets
 from recsim_train.config.sweep import Dimension, Sweep, fix, take_sweep
-from recsim_train.config.units import SHARE, Quantity
 from recsim_train.config.yaml_source import YamlDocument, read_document
 
 PROFILE_KEY = "cluster."
@@ -85,12 +84,6 @@ def accepted(key: KeyPath) -> Accepts | None:
     of_profile = key[0] == "cluster" and len(key) > 1
     path: KeyPath = tuple(int(k) if str(k).isdigit() else k for k in key[of_profile:])
     return of_path(Cluster if of_profile else Experiment, path)
-
-
-def quantity_of(key: KeyPath) -> Quantity | None:
-    """As what a setting's text is read; None: it is no quantity. A strategy's are shares."""
-    found = accepted((*key, "value")) or accepted(key)  # a price may be written as its value
-    return SHARE if key[0] == "strategy" else found and found.quantity
 
 
 def is_axis(item: Assignment) -> bool:

@@ -99,8 +99,7 @@ class ConfigErrors(UserError):  # noqa: N818 - several
         self.file = file
         count = len(self.problems)
         typed = all(problem.mark.where.startswith("--set ") for problem in self.problems)
-        place = "--set" if typed else file
-        closing = f"{count} problem{'' if count == 1 else 's'} in {place}"
+        closing = f"{count} problem{'' if count == 1 else 's'} in {'--set' if typed else file}"
         super().__init__("\n".join([*map(str, self.problems), closing]))
 
 

@@ -8,15 +8,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from recsim_train.config.experiment import Table
 from recsim_train.config.problems import KeyPath, Mark, Marks, Mistakes, shown
 from recsim_train.config.sets import parse_value
 from recsim_train.config.validate import check
 from recsim_train.config.yaml_source import Builder, compose
-
-T = TypeVar("T")
 
 TABLES: KeyPath = ("model", "tables")
 MOST_TABLES = 100_000
@@ -157,7 +155,7 @@ def _move(marks: Marks, places: list[KeyPath]) -> None:
             known.update({(*TABLES, index, *rest): mark for rest, mark in below.get(place, ())})
 
 
-def _read(path: Path, what: str, take: Callable[[str], T], mistakes: Mistakes) -> T | None:
+def _read(path: Path, what: str, take: Callable[[str], Any], mistakes: Mistakes) -> Any:
     """What ``take`` makes of a file's text; None after saying why there is none."""
     try:
         content = path.read_bytes()
@@ -170,10 +168,6 @@ def _read(path: Path, what: str, take: Callable[[str], T], mistakes: Mistakes) -
         return None
 
 
-def _rows_of_csv(text: str) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(text, newline="")))
-
-
 def _of_list(path: Path, mistakes: Mistakes) -> object:
     """What a file of JSON or YAML says; its places are those of mistakes."""
     text = _read(path, "a list of tables", str, mistakes)
@@ -184,8 +178,11 @@ def _of_list(path: Path, mistakes: Mistakes) -> object:
         try:
             json.loads(text)
         except (ValueError, RecursionError) as error:
-            at = Mark(str(path), getattr(error, "lineno", 1), getattr(error, "colno", 1))
-            mistakes.add_at(at, "", f"not valid JSON: {getattr(error, 'msg', error)}")
+            mistakes.add_at(
+                Mark(str(path), getattr(error, "lineno", 1), getattr(error, "colno", 1)),
+                "",
+                f"not valid JSON: {getattr(error, 'msg', error)}",
+            )
             return [_STAND_IN]
     builder = Builder(str(path), text.splitlines())
     node = compose(text, str(path))
@@ -198,7 +195,9 @@ def _of_list(path: Path, mistakes: Mistakes) -> object:
 
 def _of_csv(path: Path, dim: object, mistakes: Mistakes) -> list[dict[str, Any]]:
     """A table a line; columns ``rows``, and ``ids`` or ``max_ids`` for bags of 1 to so many."""
-    lines = _read(path, "CSV of tables", _rows_of_csv, mistakes)
+    lines = _read(
+        path, "CSV of tables", lambda text: [*csv.reader(io.StringIO(text, newline=""))], mistakes
+    )
     if lines is None:
         return [_STAND_IN]
     head = [TORCHREC.get(name.strip(), name.strip()) for name in (lines[0] if lines else [])]
@@ -210,8 +209,9 @@ def _of_csv(path: Path, dim: object, mistakes: Mistakes) -> list[dict[str, Any]]
         if not any(cell.strip() for cell in cells):
             continue
         at: KeyPath = (*TABLES, len(found))
-        shown_cells = (f'"{cell}"' if "," in cell else cell for cell in cells)
-        mistakes.marks.values[at] = Mark(str(path), number, 1, ",".join(shown_cells))
+        mistakes.marks.values[at] = Mark(
+            str(path), number, 1, ",".join(f'"{cell}"' if "," in cell else cell for cell in cells)
+        )
         if len(cells) != len(head):
             mistakes.add(at, f"expected {len(head)} columns as in the first line, got {len(cells)}")
             found.append(_STAND_IN)
@@ -240,8 +240,9 @@ def _of_line(head: list[str], cells: list[str], where: str) -> Iterator[tuple[st
     for name, cell in zip(head, (cell.strip() for cell in cells), strict=True):
         if name == "name" or not cell:
             continue
-        known = re.fullmatch(r"[0-9]{1,18}", cell)  # a text of YAML takes longer to read
-        value = int(cell) if known else rows_of(parse_value(cell, where))
+        value = rows_of(
+            int(cell) if len(cell) < 19 and cell.isdecimal() else parse_value(cell, where)
+        )
         if name == "max_ids":
             yield "ids", value
             yield "variable", True

@@ -43,8 +43,8 @@ _SPELLINGS = {
 
 _NUMBER = r"[+-]?(?:\d(?:_?\d)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*$")
+# of what a price is for; a month is a twelfth of a year, as in price lists
 _HOURS = {"h": 1.0, "hour": 1.0, "day": 24.0, "month": 730.0, "year": 8760.0}
-"""Of what a price is for; a month is a twelfth of a year, as in price lists."""
 
 
 def parse_quantity(text: object, units: dict[str, float], what: str, example: str) -> float:
@@ -76,24 +76,15 @@ def parse_quantity(text: object, units: dict[str, float], what: str, example: st
     return value
 
 
-def unit_of(text: str) -> str:
-    """The unit behind a number; ValueError where there is none."""
-    match = _QUANTITY.match(text)
-    if match is None or not match[2]:
-        raise ValueError(f"expected a number with its unit, got {text!r}")
-    return match[2]
-
-
 def parse_money(text: object, currency: str) -> float:
     """Read ``text`` ("36k USD/month") as money per hour in ``currency``: nothing is converted.
 
     Raises ValueError with one sentence that says what was expected.
     """
-    times = "|".join(_HOURS)
-    shape = rf"\s*({_NUMBER})([kMG]?)\s*{re.escape(currency)}\s*/\s*({times})\s*"
-    match, value = re.fullmatch(shape, str(text)), 0.0
-    if match is not None:
-        value = float(match[1].replace("_", "")) * _DECIMAL[match[2]] / _HOURS[match[3]]
+    unit = rf"{re.escape(currency)}\s*/\s*({'|'.join(_HOURS)})"
+    match = re.fullmatch(rf"\s*({_NUMBER})([kMG]?)\s*{unit}\s*", str(text))
+    amount, short, time = ("0", "", "h") if match is None else match.groups()
+    value = float(amount.replace("_", "")) * _DECIMAL[short] / _HOURS[time]
     if not 0.0 < value < math.inf:
         raise ValueError(
             f"expected an amount above 0 in the profile's currency, with its time, such as '50 "

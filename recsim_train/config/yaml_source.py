@@ -83,11 +83,8 @@ def one_line(text: str) -> str:
     plain = yaml.dump(
         [text], Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=math.inf
     )
-    if plain == f"[{text}]\n":
-        return text
-    return yaml.dump(
-        text, Dumper=Dumper, default_style='"', allow_unicode=True, width=math.inf
-    ).strip()
+    quoted = yaml.dump(text, Dumper=Dumper, default_style='"', allow_unicode=True, width=math.inf)
+    return text if plain == f"[{text}]\n" else quoted.strip()
 
 
 @dataclass(slots=True)

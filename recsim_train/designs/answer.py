@@ -109,12 +109,14 @@ def _nearest(designs: Sequence[Design], wanted: Demand) -> Design:
     """The design to take where none meets the target: the one that comes nearest, or what is as
     good for less, or faster for no more."""
     first = max(designs, key=lambda d: d.surely(wanted))
-    if wanted.by == "throughput":
-        return first
     known = bool((first.row or {}).get("calibration_errors"))
     as_good = [
-        d for d in designs if (d.eps or 0.0) >= (first.eps or 0.0) or (known and tie(first, d))
+        design
+        for design in designs
+        if (design.eps or 0.0) >= (first.eps or 0.0) or (known and tie(first, design))
     ]
+    if wanted.by == "throughput":
+        return first
     return min(as_good, key=lambda d: (wanted.price(d.candidate), -d.surely(wanted)))
 
 
@@ -151,12 +153,12 @@ def _simulated(row: Mapping[str, Any]) -> float:
 def _nothing(found: Found) -> str:
     count = len(found.designs)
     if found.beyond_budget == count:
-        rents = [d.candidate.rented for d in found.designs if d.candidate.rented]
-        least, most = (
-            text.money(amount or 0.0, rents[0].currency)
-            for amount in (min(rent.per_hour for rent in rents), found.wanted.budget)
+        rents = [(r.per_hour, r.currency) for d in found.designs if (r := d.candidate.rented)]
+        least, most = min(rents), (found.wanted.budget or 0.0, rents[0][1])
+        return (
+            f"none of {count:,} designs costs at most {text.money(*most)} an hour; the cheapest "
+            f"costs {text.money(*least)}"
         )
-        return f"none of {count:,} designs costs at most {most} an hour; the cheapest costs {least}"
     if found.unfit:
         ((first, _),) = found.problems.most_common(1)
         nowhere = _fits_nowhere(found)
@@ -248,7 +250,7 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
             "target": wanted.target,
             "target_unit": "examples/s",
             "budget": wanted.budget,
-            "budget_unit": None if wanted.budget is None else f"{rent.currency}/h",
+            "budget_unit": f"{rent.currency}/h" if rent and wanted.budget else None,
             "by": wanted.by,
             "by_means": wanted.means,
             "likely": wanted.likely,

@@ -150,20 +150,18 @@ def demand(
     and not every host has a price, or prices are in several currencies."""
     priced = {c.rented.currency if c.rented else "": c for c in designs.candidates}
     comparable = len(priced) == 1 and "" not in priced
-    if by is None:
-        by = "throughput" if target is None else "cost" if comparable else "hosts"
-    asked = "--budget" if budget is not None else "--by cost"
+    by = by or ("throughput" if target is None else "cost" if comparable else "hosts")
     if (by == "cost" or budget is not None) and not comparable:
-        if (lacking := priced.get("")) is None:
-            raise UserError(
-                f"{asked}: prices are in {' and '.join(priced)}, and amounts of different "
-                "currencies are not compared: give all in one, or ask --by hosts"
-            )
-        raise UserError(
-            f"{asked}: not every host of cluster profile {lacking.job.profile.name} has a price: "
-            "give hosts.default.rent (and that of other host types) as {per_hour: ..., currency: "
-            "..., source: ..., date: ...}, or ask --by hosts"
+        why = (
+            f"not every host of cluster profile {lacking.job.profile.name} has a price: give "
+            "hosts.default.rent (and that of other host types) as {per_hour: ..., currency: ..., "
+            "source: ..., date: ...}"
+            if (lacking := priced.get(""))
+            else f"prices are in {' and '.join(priced)}, and amounts of different currencies are "
+            "not compared: give all in one"
         )
+        asked = "--budget" if budget is not None else "--by cost"
+        raise UserError(f"{asked}: {why}, or ask --by hosts")
     try:
         most = None if budget is None else parse_money(budget, *priced)
     except ValueError as error:

@@ -43,17 +43,18 @@ def headline(answer: Recommended) -> str:
             "cost": f"{cost.of_row(chosen.row or {})} for a billion examples",
             "hosts": f"{_per_host(chosen)} {_EACH}",
         }.get(wanted.by)
-        said = f": {figure}, {wanted.means} found" if figure else ""
-        return f"{design} gives {rated} examples/s{said}"
+        return f"{design} gives {rated} examples/s" + (
+            f": {figure}, {wanted.means} found" if figure else ""
+        )
     target = text.rate(wanted.target)
     if answer.met:
         most = {"cost": "cheapest", "hosts": "smallest", "throughput": "fastest"}[wanted.by]
-        by = " (per hour)" if wanted.by == "cost" else ""
         room = text.percent(answer.headroom, signed=True)
         held = "the prediction" if wanted.likely else "the lower end of its interval"
         return (
-            f"Yes, {target} examples/s: the {most} design found{by} is {design}, with {rated}; "
-            f"{held} is {room} from the target"
+            f"Yes, {target} examples/s: the {most} design found"
+            f"{' (per hour)' * (wanted.by == 'cost')} is {design}, with {rated}; {held} is {room} "
+            "from the target"
         )
     hosts = answer.found.space.most_hosts
     likely = ""

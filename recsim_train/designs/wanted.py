@@ -31,10 +31,11 @@ class Demand:
     @property
     def means(self) -> str:
         """What is to be least or most, in words."""
-        words = {"cost": "the least cost per hour", "hosts": "the fewest hosts"}
-        if self.target is None:
-            words = {"cost": "the least cost per example", "hosts": "the most examples/s per host"}
-        return words.get(self.by, "the most examples/s")
+        return {
+            "cost": f"the least cost per {'example' if self.target is None else 'hour'}",
+            "hosts": "the fewest hosts" if self.target else "the most examples/s per host",
+            "throughput": "the most examples/s",
+        }[self.by]
 
     def price(self, candidate: Candidate) -> float:
         """What a design costs: money per hour, or hosts."""

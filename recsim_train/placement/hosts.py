@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from math import ceil
@@ -106,14 +106,15 @@ def hosts_there(cluster: Cluster) -> int | None:
     return min((there for there, _ in _limits(cluster)), default=None)
 
 
-def _limits(cluster: Cluster) -> Iterator[tuple[int, str]]:
+def _limits(cluster: Cluster) -> list[tuple[int, str]]:
     """What limits the number of hosts, with its words."""
-    if cluster.most_hosts is not None:
-        yield cluster.most_hosts, f"{cluster.most_hosts} hosts (most_hosts)"
-    topology = cluster.topology
-    if topology is not None and (rooms := topology.rooms) is not None:
-        each = " to ".join(map(str, sorted({min(rooms), max(rooms)})))
-        yield sum(rooms), f"{topology.racks} racks of {each} hosts"
+    rooms = (cluster.topology and cluster.topology.rooms) or (0,)
+    each = " to ".join(map(str, sorted({min(rooms), max(rooms)})))
+    limits = [
+        (cluster.most_hosts, f"{cluster.most_hosts} hosts (most_hosts)"),
+        (sum(rooms), f"{len(rooms)} racks of {each} hosts"),
+    ]
+    return [(most, said) for most, said in limits if most]
 
 
 def uplink_rate(topology: RackTopology, cluster: Cluster, hosts: Sequence[JobHost]) -> float:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from recsim_train.config.points import quantity_of
+from recsim_train.config.points import accepted
 from recsim_train.config.tables import rows_of
-from recsim_train.config.units import unit_of
+from recsim_train.config.units import SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,12 @@ def axis_of(key: str, values: Iterable[Any], keys: Sequence[str]) -> Axis:
 def _numbers(key: str, values: Sequence[Any]) -> tuple[tuple[float, ...] | None, str]:
     """Of a setting that takes quantities those in the unit of the first, of one that counts rows
     those in short, too; None where not all are numbers."""
-    quantity = quantity_of(tuple(key.split(".")))
+    path = tuple(key.split("."))
+    what = accepted((*path, "value")) or accepted(path)  # a price may be written as its value
+    quantity = SHARE if path[0] == "strategy" else None if what is None else what.quantity
     if quantity is not None and all(isinstance(value, str) for value in values):
+        unit = values[0].lstrip("+-._0123456789eE ").rstrip()
         with suppress(ValueError):
-            unit = unit_of(values[0])
             return tuple(quantity.read(value) / quantity.units[unit] for value in values), unit
         return None, ""
     read = map(rows_of, values) if re.match(r"model\.(.*\.)?(max_)?rows$", key) else values

@@ -225,7 +225,7 @@ BAD = {
     ),
     "negative rows": (
         MODEL + "{preset: tiny, tables: [10, -1]}\n",
-        "3:35: model.tables[1].rows: expected an integer of at least 1, got -1",
+        "3:36: model.tables[1].rows: expected an integer of at least 1, got -1",
     ),
     "table that is text": (
         MODEL + "{preset: tiny, tables: [big]}\n",

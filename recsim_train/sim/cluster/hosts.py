@@ -99,20 +99,14 @@ def busy_cores(plan: Plan, cluster: Cluster) -> int:
 
 
 def rented(plan: Plan, cluster: Cluster) -> Rented | None:
-    """What all hosts cost; None where one of them has no price. Raises UserError where these are
-    in several currencies."""
+    """What all hosts cost; None where one of them has no price, or has it in another currency."""
     hosts = hosts_of(plan.instances, cluster)
     rents = [host.kind.rent for host in hosts if host.kind.rent is not None]
-    if len(rents) < len(hosts):
+    if len(rents) < len(hosts) or len({rent.currency for rent in rents}) > 1:
         return None
-    currencies = dict.fromkeys(rent.currency for rent in rents)
-    if len(currencies) > 1:
-        raise UserError(
-            f"cluster profile {cluster.name}: rents in {' and '.join(currencies)} are not added up"
-        )
     sources = dict.fromkeys(f"{rent.source}, {rent.date}" for rent in rents)
     whole = fsum(rent.per_hour for rent in rents)
-    return Rented(len(hosts), whole, *currencies, tuple(sources))
+    return Rented(len(hosts), whole, rents[0].currency, tuple(sources))
 
 
 def cores_beyond(plan: Plan, cluster: Cluster) -> int | None:
