@@ -106,18 +106,13 @@ def answer_of(found: Found) -> Recommended:
 
 
 def _nearest(designs: Sequence[Design], wanted: Demand) -> Design:
-    """The design to take where none meets the target: the one that comes nearest, or what is as
-    good for less, or faster for no more."""
+    """The design to take where none meets the target: the one that comes surely nearest, unless one
+    that is predicted as fast or faster costs less."""
     first = max(designs, key=lambda d: d.surely(wanted))
-    known = bool((first.row or {}).get("calibration_errors"))
-    as_good = [
-        design
-        for design in designs
-        if (design.eps or 0.0) >= (first.eps or 0.0) or (known and tie(first, design))
-    ]
     if wanted.by == "throughput":
         return first
-    return min(as_good, key=lambda d: (wanted.price(d.candidate), -d.surely(wanted)))
+    as_fast = [design for design in designs if (design.eps or 0.0) >= (first.eps or 0.0)]
+    return min(as_fast, key=lambda d: (wanted.price(d.candidate), -d.surely(wanted)))
 
 
 def tie(one: Design, other: Design) -> bool:
