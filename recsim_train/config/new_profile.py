@@ -35,16 +35,16 @@ def text_of(wanted: Wanted) -> str:
     described = f"{hosts}; compute priced by {wanted.extends}, not calibrated"
     machine = f"# Each is {wanted.machine}.\n" if wanted.machine else ""
     cap = wanted.connection_cap or "null"
-    racks = f"\nmost_hosts: {wanted.hosts}   # no job has more\n"
+    racks = "topology: null   # racks; none: hosts reach each other at their cards' rates\n"
     if wanted.racks > 1:
         rate = 1.0 if wanted.oversubscription is None else wanted.oversubscription
         each, more = divmod(wanted.hosts, wanted.racks)
         rooms = [each + 1] * more + [each] * (wanted.racks - more)
-        racks = f"""
+        racks = f"""\
 # Racks: hosts of different racks reach each other over both racks' uplinks.
 topology:
   racks: {wanted.racks}
-  hosts_per_rack: {rooms if more else each}   # no job has more
+  hosts_per_rack: {rooms if more else each}
   oversubscription: {rate:g}   # a rack's network cards together / its uplink
   # uplink: 100 Gbit/s   # instead of oversubscription
   arrange: spread   # host i of each role in rack i mod racks; fill: one rack after the other
@@ -72,4 +72,6 @@ network:
   latency: {one_line(wanted.latency)}   # one way: half of what ping says
   efficiency: {TCP_OVER_ETHERNET}   # payload's share of the card's rate: TCP over Ethernet
   connection_cap: {cap}   # highest rate of one connection, where that is below the card's
+
+most_hosts: {wanted.hosts}   # no job has more
 {racks}"""

@@ -9,6 +9,7 @@ import pytest
 
 from recsim_train.config.machines import machines
 from recsim_train.config.profiles import load_cluster
+from recsim_train.placement.hosts import hosts_there
 from tests.commands import answer, command
 
 BASE = str((Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml").resolve())
@@ -58,7 +59,7 @@ def test_there_are_no_more_hosts_than_were_given(
     found = load_cluster(str(tmp_path / "mine.yaml"))
     written = found.topology and found.topology.hosts_per_rack
     assert (list(written) if isinstance(written, tuple) else written) == rooms
-    assert found.most_hosts == (hosts if racks == 1 else None)
+    assert found.most_hosts == hosts
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
     some = ["--cluster", "mine.yaml", "--dry-run", "--set", "strategy=allreduce"]
     some += ["--set", "roles.embedding_servers=0", "--set", "roles.dense_servers=0"]
@@ -70,6 +71,19 @@ def test_there_are_no_more_hosts_than_were_given(
     assert "Traceback" not in done.stderr
     done = command("recommend", "small.yaml", *some[:3], "--hosts", "50", cwd=tmp_path)
     assert f"on at most {hosts} hosts" in done.stdout
+
+
+@pytest.mark.parametrize(("under", "racks"), [("1", "3"), ("3", "1"), ("2", "3")])
+def test_hosts_and_racks_are_not_those_of_the_profile_that_it_extends(
+    tmp_path: Path, under: str, racks: str
+) -> None:
+    words = "cluster", "new", "a.yaml", "--extends", BASE, "--hosts", "6", "--racks", under
+    assert command(*words, cwd=tmp_path).returncode == 0
+    words = "cluster", "new", "b.yaml", "--extends", "a", "--hosts", "20", "--racks", racks
+    assert command(*words, cwd=tmp_path).returncode == 0
+    found = load_cluster(str(tmp_path / "b.yaml"))
+    assert hosts_there(found) == 20
+    assert (found.topology.racks if found.topology else 1) == int(racks)
 
 
 def test_a_machine_of_a_vendor(tmp_path: Path) -> None:
