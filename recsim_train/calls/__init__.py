@@ -249,7 +249,7 @@ def recommend(
     *,
     target: float | None = None,
     hosts: int | None = None,
-    budget: float | None = None,
+    budget: str | None = None,
     by: By | None = None,
     likely: bool = False,
     out: str | Path | None = None,
@@ -262,12 +262,14 @@ def recommend(
 
     Designs are those of the experiment's ``search``, or all strategies and usual divisions of the
     hosts. ``target``: examples per second at least, by the lower end of a design's 90 % interval
-    (``likely``: by the prediction itself). ``hosts``, ``budget``: at most so many, and so much
-    money per hour in the profile's currency. ``by``: what counts among designs that are enough;
-    None: with a target their cost, or hosts where they have no price, else throughput. ``out``:
-    where a page and folders of the first designs go; None: nowhere. ``resume``: what an interrupted
-    search left there is not done again. ``measure``: as many of the first designs are run on
-    emulated hosts, with modelled compute. ``processes``: how many simulate.
+    (``likely``: by the prediction itself). ``hosts``: at most so many. ``budget``: money at most
+    in the profile's currency, such as "50 USD/h". ``by``: the least "cost" per hour or the fewest
+    "hosts" that reach the target, or "throughput"; without a target cost per example, or examples
+    per second of a host; None: with a target cost, or hosts where they have no price, else
+    throughput. ``out``: where a page and folders of the first designs go; None: nowhere.
+    ``resume``: what an interrupted search left there is not done again. ``measure``: as many of the
+    first designs are run on emulated hosts, with modelled compute. ``processes``: how many
+    simulate.
 
     Equal inputs give equal answers. Raises UserError where there is no design, or none fits, and
     where money is asked for and a host has no price.

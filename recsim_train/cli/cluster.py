@@ -86,6 +86,9 @@ def new(
 
     if oversubscription is not None and racks == 1:
         raise UserError("--oversubscription is of racks' uplinks: give --racks, too")
+    common.settings([output.stem, extends])
+    if racks > hosts:
+        raise UserError(f"--racks: expected no more racks than hosts ({hosts}), got {racks}")
     if output.exists() and not force:
         raise UserError(f"{output} exists already; --force overwrites it")
     rented = USUAL if machine is None else machine_of(machine)

@@ -45,29 +45,25 @@ def _profile_name(name: str | None) -> str | None:
 
 def count(text: str) -> float:
     """A number of examples as people write it: 4500000, 4.5e6, 4.5M."""
+    if (number := above_zero(text, "such as 5000000 or 5M")) < 1.0:
+        raise typer.BadParameter(f"expected a number such as 5000000 or 5M, got {text!r}")
+    return number
+
+
+def above_zero(text: str, wanted: str = "above 0") -> float:
+    """A number of epochs: 3, 0.5."""
     from recsim_train.config.tables import rows_of
 
     try:
         number = float(rows_of(text))  # type: ignore[arg-type]
     except ValueError:
         number = 0.0
-    if not 1.0 <= number < float("inf"):
-        raise typer.BadParameter(f"expected a number such as 5000000 or 5M, got {text!r}")
-    return number
-
-
-def above_zero(text: str) -> float:
-    """A number of epochs: 3, 0.5."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
     if not 0.0 < number < float("inf"):
-        raise typer.BadParameter(f"expected a number above 0, got {text!r}")
+        raise typer.BadParameter(f"expected a number {wanted}, got {text!r}")
     return number
 
 
-def _settings(given: list[str] | None) -> list[str] | None:
+def settings(given: list[str] | None) -> list[str] | None:
     """Bytes of a command line that are no text cannot be written down again."""
     for word in given or ():
         if any("\udc80" <= character <= "\udcff" for character in word):
@@ -91,7 +87,7 @@ SetOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Override one setting; may be repeated.",
-        callback=_settings,
+        callback=settings,
     ),
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Seed; overrides the YAML.")]

@@ -25,14 +25,6 @@ def _target(text: str) -> float:
         ) from None
 
 
-def _budget(text: str) -> float:
-    """Money per hour: "50/h", "50 USD/h"; the currency is the profile's."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*[^\s\d/]*\s*(?:/\s*h(?:our)?)?\s*", text)
-    if match is None or not float(match[1]):
-        raise typer.BadParameter(f"expected an amount per hour such as '50/h', got {text!r}")
-    return float(match[1])
-
-
 def recommend(
     experiment: common.ExperimentArgument,
     target: Annotated[
@@ -54,20 +46,21 @@ def recommend(
         ),
     ] = None,
     budget: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--budget",
             metavar="AMOUNT",
-            parser=_budget,
-            help="Money per hour at most, such as '50/h', in the profile's currency (rent).",
+            help="Money at most, such as '50 USD/h' or '36k USD/month' (of 730 h), in the "
+            "profile's currency (rent).",
         ),
     ] = None,
     by: Annotated[
         Literal["cost", "throughput", "hosts"] | None,
         typer.Option(
             "--by",
-            help="What counts among designs that are enough; default: with a target cost, or hosts "
-            "where they have no price; else throughput.",
+            help="What counts: with a target the least cost per hour, or the fewest hosts, that "
+            "reach it; without one cost per example, or examples/s per host. Default: with a "
+            "target cost, or hosts where they have no price; else throughput.",
         ),
     ] = None,
     likely: Annotated[
@@ -109,9 +102,11 @@ def recommend(
 
     study = calls.load(experiment, cluster, set_ or (), seed)
     if dry_run:
-        from recsim_train.designs.making import space
+        from recsim_train.designs.making import demand, space
 
-        _show_space(space(study, hosts, common.caller(), dry=True), json)
+        designs = space(study, hosts, common.caller(), dry=True)
+        demand(designs, target, budget, by, likely)
+        _show_space(designs, json)
         return
     from recsim_train.designs.answer import NoDesignError
 

@@ -239,7 +239,7 @@ def _check_operations(operations: Sequence[MeasuredOperation], mistakes: Mistake
 def _check_surroundings(cluster: Cluster, mistakes: Mistakes) -> None:
     """What surrounds the hosts fits together, and there are hosts for it."""
     if cluster.colocate:
-        for key in ("per_host", "mixed", "topology", "background", "failures"):
+        for key in ("most_hosts", "per_host", "mixed", "topology", "background", "failures"):
             if getattr(cluster, key):
                 mistakes.add(
                     (key,),
@@ -259,6 +259,15 @@ def _check_surroundings(cluster: Cluster, mistakes: Mistakes) -> None:
         mistakes.add(
             ("topology",),
             "expected either uplink (such as '100 Gbit/s') or oversubscription (such as 4)",
+        )
+    if racks is not None and (given := len(racks.rooms or ())) not in (0, racks.racks):
+        mistakes.add(
+            ("topology", "hosts_per_rack"),
+            f"expected one number for each of {racks.racks} racks, got {given}",
+        )
+    if racks is not None and (most := cluster.most_hosts) and most < racks.racks:
+        mistakes.add(
+            ("topology", "racks"), f"expected no more racks than hosts (most_hosts: {most})"
         )
     if cluster.stragglers is not None:
         _check_stragglers(cluster.stragglers, mistakes)

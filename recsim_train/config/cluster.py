@@ -380,6 +380,9 @@ class Cluster(Section):
     """What it stands for and where its numbers come from."""
     colocate: bool = False
     """Whether all roles are processes of one machine (of the type ``hosts.default``)."""
+    most_hosts: Positive | None = None
+    """How many hosts there are: no job has more. None: as many as racks hold, and without racks as
+    many as one wants."""
     hosts: dict[Literal["default"] | RoleName, Host]
     """Host types: "default", and others for roles that have their own."""
     per_host: dict[RoleName, Positive] | None = None

@@ -14,29 +14,18 @@ from pydantic import BaseModel
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.config.fields import Accepts, accepts, of_field
-from recsim_train.config.yaml_source import install_resolvers
+from recsim_train.config.yaml_source import Dumper
 
 DIGITS = 6
 """Significant digits of quantities."""
 _WIDTH = 100
 
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes exactly the text that our loader would take for something else."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Equal parts are written out: an alias helps no reader of a profile."""
-        return True
-
-
-install_resolvers(_Dumper)
-
-
 def dump_yaml(data: Mapping[str, Any]) -> str:
     """Plain data as YAML, in the order given, innermost lists and mappings on one line."""
     return yaml.dump(
         dict(data),
-        Dumper=_Dumper,
+        Dumper=Dumper,
         sort_keys=False,
         allow_unicode=True,
         default_flow_style=None,

@@ -8,7 +8,15 @@ from pydantic import Field
 
 from recsim_train.config.search import Search
 from recsim_train.config.sweep import Sweep
-from recsim_train.config.units import Count, Duration, Positive, PositiveDuration, Section, Share
+from recsim_train.config.units import (
+    Count,
+    Duration,
+    Positive,
+    PositiveDuration,
+    Rows,
+    Section,
+    Share,
+)
 from recsim_train.config.validation import Validation
 
 MOST_PROCESSES = 100_000
@@ -20,7 +28,7 @@ MOST_THREADS = 250_000
 class Table(Section):
     """One embedding table."""
 
-    rows: Positive
+    rows: Rows
     """Rows after the cap."""
     ids: Positive = 1
     """Ids per example: exactly this many, or at most where ``variable``."""

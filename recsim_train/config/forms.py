@@ -10,6 +10,7 @@ from recsim_train.config.options import Schemas
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import KeyPath, Mistakes, shown
 from recsim_train.config.tables import is_integer, rows_of, write_out_tables
+from recsim_train.config.units import IN_SHORT
 from recsim_train.config.validate import check
 
 MODEL_KEYS = ("preset", "max_rows")
@@ -67,7 +68,10 @@ def write_out_model(raw: object, mistakes: Mistakes) -> dict[str, Any] | None:
 def _capped(tables: object, most: object, mistakes: Mistakes) -> object:
     most = rows_of(most)
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        mistakes.add(("model", "max_rows"), f"expected an integer of at least 1, got {shown(most)}")
+        short = f" ({IN_SHORT})" if isinstance(most, str) else ""
+        mistakes.add(
+            ("model", "max_rows"), f"expected an integer of at least 1{short}, got {shown(most)}"
+        )
         return tables
     if not isinstance(tables, list):
         return tables

@@ -28,7 +28,15 @@ from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Proble
 from recsim_train.config.profiles import EXTENDS, NO_PROFILE_NAME, WHOLE
 from recsim_train.config.search import Search
 from recsim_train.config.sets import Assignment, Sets
-from recsim_train.config.sweep import Point, Sweep, expand, take_sweep
+from recsim_train.config.sweep import (
+    Dimension,
+    Point,
+    Sweep,
+    check_keys,
+    expand,
+    grid_of,
+    take_sweep,
+)
 from recsim_train.config.validate import check, parse
 from recsim_train.config.validation import Validation
 from recsim_train.config.yaml_source import YamlDocument
@@ -57,6 +65,8 @@ class Loaded:
     """How `validate` judges it; the experiment itself holds none."""
     search: Search = field(default_factory=Search)
     """What `recommend` chooses among; nor does it hold this."""
+    varied: tuple[Dimension, ...] = ()
+    """The further settings of the search, each with its values."""
 
 
 def load_experiment(source: Path | YamlDocument, sets: Sequence[str], schemas: Schemas) -> Loaded:
@@ -69,7 +79,9 @@ def load_experiment(source: Path | YamlDocument, sets: Sequence[str], schemas: S
     return _load_point(file, next(expand(file.dimensions)), schemas)
 
 
-def load_points(source: Path | YamlDocument, sets: Sequence[str], schemas: Schemas) -> list[Loaded]:
+def load_points(
+    source: Path | YamlDocument, sets: Sequence[str | Assignment], schemas: Schemas
+) -> list[Loaded]:
     """As `load_experiment`, for every point of a sweep. Problems of all points are raised at once,
     each with the first point that has it."""
     file = read_experiment(source, sets)
@@ -109,6 +121,10 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
     Sets(document, schemas, mistakes).apply(own)
     of_profile = [*_take_profile(document), *of_profile]
     experiment = check_experiment(document, schemas, mistakes)
+    search = experiment.search or Search()
+    varied = tuple(grid_of(document, ("search", "settings"), search.settings, mistakes))
+    check_keys(varied, mistakes)
+    mistakes.raise_any()
     return Loaded(
         experiment.model_copy(update={"validation": None, "search": None}),
         source.path,
@@ -117,7 +133,8 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
         source.sweep,
         point,
         experiment.validation,
-        experiment.search or Search(),
+        search,
+        varied,
     )
 
 

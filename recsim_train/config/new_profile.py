@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from recsim_train.config.cluster import FORMAT
 from recsim_train.config.frames import TCP_OVER_ETHERNET
+from recsim_train.config.yaml_source import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +30,48 @@ class Wanted:
 
 def text_of(wanted: Wanted) -> str:
     """The file. What it says is checked when it is read."""
+    memory, nic, extends = map(one_line, (wanted.memory, wanted.nic, wanted.extends))
     hosts = f"{wanted.hosts} hosts of {wanted.cores} cores, {wanted.memory} and {wanted.nic}"
+    described = f"{hosts}; compute priced by {wanted.extends}, not calibrated"
     machine = f"# Each is {wanted.machine}.\n" if wanted.machine else ""
-    racks, cap = "", wanted.connection_cap or "null"
+    cap = wanted.connection_cap or "null"
+    racks = "topology: null   # racks; none: hosts reach each other at their cards' rates\n"
     if wanted.racks > 1:
         rate = 1.0 if wanted.oversubscription is None else wanted.oversubscription
-        racks = f"""
+        each, more = divmod(wanted.hosts, wanted.racks)
+        rooms = [each + 1] * more + [each] * (wanted.racks - more)
+        racks = f"""\
 # Racks: hosts of different racks reach each other over both racks' uplinks.
 topology:
   racks: {wanted.racks}
-  hosts_per_rack: {ceil(wanted.hosts / wanted.racks)}
+  hosts_per_rack: {rooms if more else each}
   oversubscription: {rate:g}   # a rack's network cards together / its uplink
   # uplink: 100 Gbit/s   # instead of oversubscription
   arrange: spread   # host i of each role in rack i mod racks; fill: one rack after the other
 """
     return f"""\
-# {hosts}, of which nothing was measured.
-{machine}# What a core does is priced by {wanted.extends}. Better: measure one of them, by
+# {" ".join(hosts.split())}, of which nothing was measured.
+{machine}# What a core does is priced by {extends}. Better: measure one of them, by
 # `recsim-train calibrate -o host.yaml` there; put host.yaml beside this file, and name it here.
 format: {FORMAT}
-extends: {wanted.extends}
-name: {wanted.name}
-description: "{hosts}; compute priced by {wanted.extends}, not calibrated"
+extends: {extends}
+name: {one_line(wanted.name)}
+description: {one_line(described)}
 colocate: false   # role instances have hosts of their own, one on each
 # per_host: {{trainer: 4}}   # or so many of a role on each
 
 hosts:
   default:
     cores: {wanted.cores}
-    memory: {wanted.memory}
-    nic: {wanted.nic}   # what it sustains, each way
+    memory: {memory}
+    nic: {nic}   # what it sustains, each way
     # speed: 1.2   # of a core, relative to one that has the prices
   # embedding_server: {{cores: 8, memory: 512 GiB, nic: 10 Gbit/s}}   # a role's own type of host
 
 network:
-  latency: {wanted.latency}   # one way: half of what ping says
+  latency: {one_line(wanted.latency)}   # one way: half of what ping says
   efficiency: {TCP_OVER_ETHERNET}   # payload's share of the card's rate: TCP over Ethernet
   connection_cap: {cap}   # highest rate of one connection, where that is below the card's
+
+most_hosts: {wanted.hosts}   # no job has more
 {racks}"""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.fields import of_path
+from recsim_train.config.fields import Accepts, of_path
 from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes
 from recsim_train.config.sets import Assignment, parse_sets
 from recsim_train.config.sweep import Dimension, Sweep, fix, take_sweep
@@ -38,10 +38,13 @@ class ExperimentFile:
     """All other overrides."""
 
 
-def read_experiment(source: Path | YamlDocument, sets: Sequence[str]) -> ExperimentFile:
+def read_experiment(
+    source: Path | YamlDocument, sets: Sequence[str | Assignment]
+) -> ExperimentFile:
     """Read an experiment file, unless it is there already, and take it apart.
 
-    ``sets``: ``key=value``; a list of values for a setting that takes no list makes it an axis.
+    ``sets``: ``key=value``; a list of values for a setting that takes no list makes it an axis. Or
+    a setting with its one value.
     Raises UserError if the file cannot be read, ConfigErrors for what is wrong with the sweep.
     """
     document = source
@@ -54,7 +57,7 @@ def read_experiment(source: Path | YamlDocument, sets: Sequence[str]) -> Experim
         # One that cannot be read is kept, to be reported with everything else that is wrong.
         given += parse_sets([text], Mistakes(document.marks, document.file)) or [text]
     read = [item for item in given if isinstance(item, Assignment)]
-    axes = [item for item in read if is_axis(item)]
+    axes = [item for item in read if item not in sets and is_axis(item)]
     own = [item for item in read if item.key.startswith(_OWN_KEY)]
     plain = [item for item in given if item not in axes and item not in own]
     _set_own(document, own, mistakes)
@@ -75,6 +78,14 @@ def read_experiment(source: Path | YamlDocument, sets: Sequence[str]) -> Experim
     return ExperimentFile(path, document, sweep if swept else None, dimensions, before, after)
 
 
+def accepted(key: KeyPath) -> Accepts | None:
+    """What a setting accepts, by its parts as ``--set`` takes them; None where that is not one
+    model's field: of strategies, and of short forms."""
+    of_profile = key[0] == "cluster" and len(key) > 1
+    path: KeyPath = tuple(int(k) if str(k).isdigit() else k for k in key[of_profile:])
+    return of_path(Cluster if of_profile else Experiment, path)
+
+
 def is_axis(item: Assignment) -> bool:
     """Whether an override gives a setting several values, each of which the setting can take."""
     values = item.value
@@ -84,9 +95,7 @@ def is_axis(item: Assignment) -> bool:
         return False
     if key[0] == "strategy":
         return True
-    of_profile = key[0] == "cluster" and len(key) > 1
-    path: KeyPath = tuple(int(k) if str(k).isdigit() else k for k in key[of_profile:])
-    what = of_path(Cluster if of_profile else Experiment, path)
+    what = accepted(key)
     if what is None:
         return key[0] == "model" and key[1:] in (("preset",), ("max_rows",))
     takes_list = typing.get_origin(what.hint) is tuple

@@ -98,7 +98,8 @@ class ConfigErrors(UserError):  # noqa: N818 - several
         )
         self.file = file
         count = len(self.problems)
-        closing = f"{count} problem{'' if count == 1 else 's'} in {file}"
+        typed = all(problem.mark.where.startswith("--set ") for problem in self.problems)
+        closing = f"{count} problem{'' if count == 1 else 's'} in {'--set' if typed else file}"
         super().__init__("\n".join([*map(str, self.problems), closing]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -14,7 +14,7 @@ from recsim_train.config.problems import KeyPath, Mistakes, shown
 from recsim_train.config.sets import Assignment
 from recsim_train.config.units import Section
 from recsim_train.config.validate import check
-from recsim_train.config.yaml_source import YamlDocument
+from recsim_train.config.yaml_source import YamlDocument, one_line
 
 MOST_POINTS = 100_000
 """A sweep of more points is taken for a mistake."""
@@ -71,14 +71,14 @@ class Point:
 
 
 def written(value: Any) -> str:
-    """A value in one line, as YAML would take it."""
+    """A value in one line, as YAML takes it."""
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k}: {written(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{one_line(k)}: {written(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(written, value)) + "]"
-    return str(value)
+    return one_line(value) if isinstance(value, str) else str(value)
 
 
 def take_sweep(
@@ -103,7 +103,7 @@ def take_sweep(
     sweep = check(Sweep, full, mistakes, prefix=path)
     dimensions: list[Dimension] = []
     if sweep is not None:
-        dimensions += _grid(document, sweep, mistakes)
+        dimensions += grid_of(document, ("sweep", "grid"), sweep.grid, mistakes)
         dimensions += _together(document, sweep, mistakes)
         dimensions += _points(document, sweep, mistakes)
     for axis in axes:
@@ -114,7 +114,7 @@ def take_sweep(
         mistakes.add(
             path, "expected values of some setting: grid, together and points are all empty"
         )
-    _check_keys(dimensions, mistakes)
+    check_keys(dimensions, mistakes)
     return sweep or Sweep(), tuple(dimensions)
 
 
@@ -155,12 +155,18 @@ def _written_out(raw: object, document: YamlDocument) -> dict[str, Any] | None:
     return {name: raw}
 
 
-def _grid(document: YamlDocument, sweep: Sweep, mistakes: Mistakes) -> Iterator[Dimension]:
-    for key, values in sweep.grid.items():
-        at: KeyPath = ("sweep", "grid", key)
+def grid_of(
+    document: YamlDocument,
+    at: KeyPath,
+    grid: Mapping[str, Sequence[Any]],
+    mistakes: Mistakes,
+) -> Iterator[Dimension]:
+    """What a mapping of settings to their values varies. ``at``: where it stands."""
+    for key, values in grid.items():
+        path = (*at, key)
         if not values:
-            mistakes.add(at, "expected at least one value, got an empty list")
-        items = [_item(document, key, value, (*at, i)) for i, value in enumerate(values)]
+            mistakes.add(path, "expected at least one value, got an empty list")
+        items = [_item(document, key, value, (*path, i)) for i, value in enumerate(values)]
         yield Dimension(tuple((item,) for item in items), True)
 
 
@@ -225,7 +231,7 @@ def _replace(
     return left
 
 
-def _check_keys(dimensions: Sequence[Dimension], mistakes: Mistakes) -> None:
+def check_keys(dimensions: Sequence[Dimension], mistakes: Mistakes) -> None:
     """Each key in one dimension only, and none that cannot be a point's own."""
     seen: set[str] = set()
     for dimension in dimensions:

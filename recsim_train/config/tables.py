@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from recsim_train.config.experiment import Table
 from recsim_train.config.problems import KeyPath, Mark, Marks, Mistakes, shown
+from recsim_train.config.sets import parse_value
 from recsim_train.config.validate import check
 from recsim_train.config.yaml_source import Builder, compose
 
@@ -17,7 +20,7 @@ TABLES: KeyPath = ("model", "tables")
 MOST_TABLES = 100_000
 LISTS = (".json", ".yaml", ".yml")
 """Files of lists."""
-LARGE = r"^\d+(\.\d+)?[kMG]$"
+LARGE = r"^\d{1,15}(\.\d+)?[kMG]$"
 """Large counts of rows in short: 50k, 1.5M, 2G are thousands, millions, billions."""
 _TIMES = {"k": 10**3, "M": 10**6, "G": 10**9}
 TORCHREC = {"num_embeddings": "rows", "embedding_dim": "dim"}
@@ -33,7 +36,13 @@ _OF_NO_ACCOUNT = frozenset({
 _COLUMNS = ("name", "rows", "dim", "ids", "max_ids", "variable")
 _STAND_IN = {"rows": 1}
 """In place of a table with mistakes, so that the rest is still checked."""
-_TRUTH = {"true": True, "false": False}
+_CAUSES = {
+    r"(?i)sep=": "; 'sep=' is a spreadsheet's own line: leave it out",
+    r".*;": "; here columns are separated by semicolons: expected commas",
+    r".*\t": "; here columns are separated by tabs: expected commas",
+    r"(?i)(.*,)?(rows|num_embeddings)(,|$)": "; names of columns are in lower case",
+}
+"""Why a first line may have no such column."""
 
 
 def write_out_tables(raw: object, dim: object, mistakes: Mistakes) -> list[Any]:
@@ -84,7 +93,7 @@ def _written(
     """The tables that one entry stands for."""
     if not isinstance(item, dict):
         rows = rows_of(item)
-        return [{"rows": rows} if is_integer(rows) else item]
+        return [{"rows": rows} if is_integer(rows) or str(rows)[:1].isdigit() else item]
     table = _fields(item, path, mistakes)
     _check_width(table, dim, path, mistakes)
     if not alone and "count" not in table:
@@ -146,14 +155,35 @@ def _move(marks: Marks, places: list[KeyPath]) -> None:
             known.update({(*TABLES, index, *rest): mark for rest, mark in below.get(place, ())})
 
 
+def _read(path: Path, what: str, take: Callable[[str], Any], mistakes: Mistakes) -> Any:
+    """What ``take`` makes of a file's text; None after saying why there is none."""
+    try:
+        content = path.read_bytes()
+        if b"\0" in content:
+            raise ValueError("it has zero bytes, as UTF-16 has; expected UTF-8")
+        return take(content.decode("utf-8-sig"))
+    except (OSError, ValueError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        mistakes.add(TABLES, f"cannot read {str(path)!r} as {what}: {why}")
+        return None
+
+
 def _of_list(path: Path, mistakes: Mistakes) -> object:
     """What a file of JSON or YAML says; its places are those of mistakes."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        mistakes.add(TABLES, f"cannot read {str(path)!r} as a list of tables: {why}")
+    text = _read(path, "a list of tables", str, mistakes)
+    if text is None:
         return [_STAND_IN]
+    if path.suffix == ".json" and text.strip():
+        text = text.replace("\t", " ")
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            mistakes.add_at(
+                Mark(str(path), getattr(error, "lineno", 1), getattr(error, "colno", 1)),
+                "",
+                f"not valid JSON: {getattr(error, 'msg', error)}",
+            )
+            return [_STAND_IN]
     builder = Builder(str(path), text.splitlines())
     node = compose(text, str(path))
     found = None if node is None else builder.build(node, TABLES)
@@ -165,12 +195,10 @@ def _of_list(path: Path, mistakes: Mistakes) -> object:
 
 def _of_csv(path: Path, dim: object, mistakes: Mistakes) -> list[dict[str, Any]]:
     """A table a line; columns ``rows``, and ``ids`` or ``max_ids`` for bags of 1 to so many."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        mistakes.add(TABLES, f"cannot read {str(path)!r} as CSV of tables: {why}")
+    lines = _read(
+        path, "CSV of tables", lambda text: [*csv.reader(io.StringIO(text, newline=""))], mistakes
+    )
+    if lines is None:
         return [_STAND_IN]
     head = [TORCHREC.get(name.strip(), name.strip()) for name in (lines[0] if lines else [])]
     if problem := _head_problem(head, len(lines) - 1):
@@ -181,12 +209,14 @@ def _of_csv(path: Path, dim: object, mistakes: Mistakes) -> list[dict[str, Any]]
         if not any(cell.strip() for cell in cells):
             continue
         at: KeyPath = (*TABLES, len(found))
-        mistakes.marks.values[at] = Mark(str(path), number, 1, ",".join(cells))
+        mistakes.marks.values[at] = Mark(
+            str(path), number, 1, ",".join(f'"{cell}"' if "," in cell else cell for cell in cells)
+        )
         if len(cells) != len(head):
             mistakes.add(at, f"expected {len(head)} columns as in the first line, got {len(cells)}")
             found.append(_STAND_IN)
             continue
-        table = dict(_of_line(head, cells))
+        table = dict(_of_line(head, cells, f"{path}:{number}"))
         _check_width(table, dim, at, mistakes)
         found.append(table if check(Table, table, mistakes, prefix=at) else _STAND_IN)
     return found
@@ -195,7 +225,8 @@ def _of_csv(path: Path, dim: object, mistakes: Mistakes) -> list[dict[str, Any]]
 def _head_problem(head: list[str], tables: int) -> str:
     """What is wrong with a file's first line; nothing where it is sound."""
     if "rows" not in head:
-        return f"expected a first line with the column 'rows' (known: {', '.join(_COLUMNS)})"
+        why = next((why for shape, why in _CAUSES.items() if re.match(shape, ",".join(head))), "")
+        return f"expected a first line with the column 'rows' (known: {', '.join(_COLUMNS)}){why}"
     if strange := [name for name in head if name not in _COLUMNS]:
         return f"unknown column {strange[0]!r} (known: {', '.join(_COLUMNS)})"
     if len(set(head)) < len(head):
@@ -205,15 +236,15 @@ def _head_problem(head: list[str], tables: int) -> str:
     return "" if 1 <= tables <= MOST_TABLES else f"expected 1 to {MOST_TABLES} tables"
 
 
-def _of_line(head: list[str], cells: list[str]) -> Iterator[tuple[str, Any]]:
+def _of_line(head: list[str], cells: list[str], where: str) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(head, (cell.strip() for cell in cells), strict=True):
         if name == "name" or not cell:
             continue
-        value: Any = rows_of(cell)
-        if isinstance(value, str):
-            value = int(value) if re.match(r"^\d[\d_]*$", value) else value
+        value = rows_of(
+            int(cell) if len(cell) < 19 and cell.isdecimal() else parse_value(cell, where)
+        )
         if name == "max_ids":
             yield "ids", value
             yield "variable", True
         else:
-            yield name, _TRUTH.get(cell.lower(), value) if name == "variable" else value
+            yield name, value

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from recsim_train.config.problems import shown
 from recsim_train.config.units import (
     Duration,
     Positive,
@@ -73,24 +74,43 @@ class MixedHosts(Section):
     """What one of these hosts costs."""
 
 
+def _rooms(value: object) -> object:
+    counts = value if isinstance(value, list | tuple) else [value]
+    if value is None or (counts and all(type(count) is int and count > 0 for count in counts)):
+        return tuple(value) if isinstance(value, list) else value
+    raise ValueError(
+        f"expected an integer of at least 1, or a list with one for each rack, got {shown(value)}"
+    )
+
+
+Rooms = Annotated[Positive | tuple[Positive, ...], BeforeValidator(_rooms)]
+
+
 class RackTopology(Section):
     """Racks: hosts of different racks reach each other over both racks' uplinks."""
 
     racks: Positive
     """Number of racks. Between their uplinks the network has no limit."""
-    hosts_per_rack: Positive | None = None
-    """Hosts that fit into one rack; none: as many as are needed."""
+    hosts_per_rack: Rooms | None = None
+    """Hosts that there are in each rack: one number, or a list with one for each; none: as many as
+    are needed."""
     uplink: Rate | None = None
     """Rate of one rack's uplink in bytes per second, each way. Instead of ``oversubscription``."""
     oversubscription: Annotated[float, Field(gt=0.0)] | None = None
-    """NIC rates of a rack's hosts together, divided by its uplink's rate. The hosts are
-    ``hosts_per_rack`` ones of type ``hosts.default``; without that, those that the run puts
+    """NIC rates of a rack's hosts together, divided by its uplink's rate. The hosts are its
+    ``hosts_per_rack`` of type ``hosts.default``; without that, those that the run puts
     there."""
     arrange: Literal["spread", "fill"] = "spread"
     """spread: host i of each role stands in rack i mod ``racks``, or the next one with room; fill:
     one rack after the other, in the order trainers, embedding servers, dense servers, readers."""
     latency: Duration = 0.0
     """One way, in addition to ``network.latency``, between hosts of different racks."""
+
+    @property
+    def rooms(self) -> tuple[int, ...] | None:
+        """Hosts that there are in each rack; None: as many as are needed."""
+        each = self.hosts_per_rack
+        return (each,) * self.racks if isinstance(each, int) else each
 
 
 class Traffic(Section):

@@ -14,6 +14,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from recsim_train.config.problems import shown
+
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
@@ -39,7 +41,10 @@ _SPELLINGS = {
     "bytes": "B", "minutes": "min", "mins": "min", "hours": "h", "pct": "%",
 }  # fmt: skip
 
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*$")
+_NUMBER = r"[+-]?(?:\d(?:_?\d)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*$")
+# of what a price is for; a month is a twelfth of a year, as in price lists
+_HOURS = {"h": 1.0, "hour": 1.0, "day": 24.0, "month": 730.0, "year": 8760.0}
 
 
 def parse_quantity(text: object, units: dict[str, float], what: str, example: str) -> float:
@@ -68,6 +73,23 @@ def parse_quantity(text: object, units: dict[str, float], what: str, example: st
         raise ValueError(f"expected {what} such as {example!r}: {text!r} is too large")
     if value < 0:
         raise ValueError(f"expected {what} that is not negative, got {text!r}")
+    return value
+
+
+def parse_money(text: object, currency: str) -> float:
+    """Read ``text`` ("36k USD/month") as money per hour in ``currency``: nothing is converted.
+
+    Raises ValueError with one sentence that says what was expected.
+    """
+    unit = rf"{re.escape(currency)}\s*/\s*({'|'.join(_HOURS)})"
+    match = re.fullmatch(rf"\s*({_NUMBER})([kMG]?)\s*{unit}\s*", str(text))
+    amount, short, time = ("0", "", "h") if match is None else match.groups()
+    value = float(amount.replace("_", "")) * _DECIMAL[short] / _HOURS[time]
+    if not 0.0 < value < math.inf:
+        raise ValueError(
+            f"expected an amount above 0 in the profile's currency, with its time, such as '50 "
+            f"{currency}/h' or '36k {currency}/month' (730 h); nothing is converted; got {text!r}"
+        )
     return value
 
 
@@ -119,7 +141,7 @@ class Quantity:
     def json_schema(self) -> dict[str, object]:
         """JSON Schema of the text."""
         names = "|".join(re.escape(unit) for unit in self.units)
-        number = r"\+?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+        number = r"\+?([0-9](_?[0-9])*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
         return {
             "type": "string",
             "pattern": rf"^\s*{number}\s*({names})\s*$",
@@ -162,7 +184,18 @@ DURATION = Quantity(
 )
 SHARE = Quantity("a share", "5 %", "fraction of one", SHARES, ("%",), "0 %", "1000 %")
 
+IN_SHORT = "in short: 50k, 1.5M, 2G"
+"""How large counts of rows may be written."""
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError(f"expected an integer of at least 1 ({IN_SHORT}), got {shown(value)}")
+    return value
+
+
 Positive = Annotated[int, Field(ge=1)]
+Rows = Annotated[Positive, BeforeValidator(_whole)]
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[
     float, SIZE, BeforeValidator(SIZE.read_positive), WithJsonSchema(SIZE.json_schema())

@@ -1,4 +1,4 @@
-"""The YAML reader: text to plain data, and where each value stands.
+"""The YAML reader: text to plain data, and where each value stands; and how text is written.
 
 Scalars resolve as in YAML 1.2: ``1e3`` is a number, ``on`` and ``yes`` are text, ``010`` is ten,
 dates are text. Underscores may group digits. Duplicate keys, tags and infinities are refused.
@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,28 @@ class _Loader(yaml.SafeLoader):
 
 
 install_resolvers(_Loader)
+
+
+class Dumper(yaml.SafeDumper):
+    """Quotes exactly the text that our loader would take for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Equal parts are written out: an alias helps no reader of a profile."""
+        return True
+
+
+install_resolvers(Dumper)
+
+
+@cache
+def one_line(text: str) -> str:
+    """Text as YAML on one line, in lists and mappings, too: quoted where it would be read as
+    something else."""
+    plain = yaml.dump(
+        [text], Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=math.inf
+    )
+    quoted = yaml.dump(text, Dumper=Dumper, default_style='"', allow_unicode=True, width=math.inf)
+    return text if plain == f"[{text}]\n" else quoted.strip()
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ class Recommended:
     """Whether a design meets the target; None: there is none."""
     chosen: Design
     tied: tuple[Design, ...]
-    """Those that cannot be told from it, fewest hosts first, itself not included."""
+    """Those that cannot be told from it, cheapest first (`Demand.price`), itself not included."""
     others: tuple[Design, ...]
     """All others that were simulated as long."""
     barriers: tuple[Obstacle, ...] = ()
@@ -91,15 +91,28 @@ def answer_of(found: Found) -> Recommended:
     enough = [d for d in whole if wanted.enough(sure(d))]
     met = None if wanted.target is None else bool(enough)
     if met is False:
-        chosen = max(whole, key=sure)
+        chosen = _nearest(whole, wanted)
     else:
         chosen = min(enough, key=lambda d: wanted.order(d.candidate, sure(d)))
     rest = [d for d in whole if d is not chosen]
     tied = sorted(
-        (d for d in rest if tie(chosen, d)), key=lambda d: (d.candidate.hosts, -(d.eps or 0.0))
+        (d for d in rest if tie(chosen, d)),
+        key=lambda d: (wanted.price(d.candidate), -(d.eps or 0.0)),
     )
-    others = sorted((d for d in rest if d not in tied), key=lambda d: -(d.eps or 0.0))
+    others = sorted(
+        (d for d in rest if d not in tied), key=lambda d: wanted.order(d.candidate, d.eps or 0.0)
+    )
     return Recommended(found, met, chosen, tuple(tied), tuple(others))
+
+
+def _nearest(designs: Sequence[Design], wanted: Demand) -> Design:
+    """The design to take where none meets the target: the one that comes surely nearest, unless one
+    that is predicted as fast or faster costs less."""
+    first = max(designs, key=lambda d: d.surely(wanted))
+    if wanted.by == "throughput":
+        return first
+    as_fast = [design for design in designs if (design.eps or 0.0) >= (first.eps or 0.0)]
+    return min(as_fast, key=lambda d: (wanted.price(d.candidate), -d.surely(wanted)))
 
 
 def tie(one: Design, other: Design) -> bool:
@@ -135,9 +148,11 @@ def _simulated(row: Mapping[str, Any]) -> float:
 def _nothing(found: Found) -> str:
     count = len(found.designs)
     if found.beyond_budget == count:
+        rents = [(r.per_hour, r.currency) for d in found.designs if (r := d.candidate.rented)]
+        least, most = min(rents), (found.wanted.budget or 0.0, rents[0][1])
         return (
-            f"none of {count:,} designs costs at most {found.wanted.budget:g} an hour; the "
-            f"cheapest costs {min(d.candidate.per_hour or 0.0 for d in found.designs):g}"
+            f"none of {count:,} designs costs at most {text.money(*most)} an hour; the cheapest "
+            f"costs {text.money(*least)}"
         )
     if found.unfit:
         ((first, _),) = found.problems.most_common(1)
@@ -224,11 +239,15 @@ def evaluated(found: Found) -> str:
 def answer_document(answer: Recommended) -> dict[str, Any]:
     """As JSON."""
     found, wanted = answer.found, answer.wanted
+    rent = answer.chosen.candidate.rented
     return {
         "asked": {
             "target": wanted.target,
+            "target_unit": "examples/s",
             "budget": wanted.budget,
+            "budget_unit": f"{rent.currency}/h" if rent and wanted.budget else None,
             "by": wanted.by,
+            "by_means": wanted.means,
             "likely": wanted.likely,
             "hosts": found.space.most_hosts,
         },
@@ -268,6 +287,7 @@ def design_document(design: Design) -> dict[str, Any]:
         "hosts": candidate.hosts,
         "per_hour": candidate.per_hour,
         "currency": None if rent is None else rent.currency,
+        "cost_per_billion": row.get("cost_per_billion"),
         "examples_per_second": design.eps,
         "interval90": design.interval,
         "bound": design.bound,

@@ -239,10 +239,10 @@ def _count(state: _State) -> int:
 
 
 def _with_room(cluster: Cluster, hosts: int) -> Cluster:
-    """Racks of as many hosts, and as many of them as it takes."""
+    """As many hosts as that; in racks beyond those there are, each as large as the largest."""
     topology = cluster.topology
-    if topology is None or topology.hosts_per_rack is None:
-        return cluster
-    racks = max(topology.racks, -(-hosts // topology.hosts_per_rack))
-    more = topology.model_copy(update={"racks": racks})
-    return cluster.model_copy(update={"topology": more})
+    if topology is not None and (rooms := topology.rooms) is not None:
+        more = max(0, -(-(hosts - sum(rooms)) // max(rooms)))
+        update = {"racks": len(rooms) + more, "hosts_per_rack": (*rooms, *[max(rooms)] * more)}
+        topology = topology.model_copy(update=update)
+    return cluster.model_copy(update={"topology": topology, "most_hosts": None})

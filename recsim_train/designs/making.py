@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import Loaded
-from recsim_train.config.sweep import written
+from recsim_train.config.sweep import expand
+from recsim_train.config.units import parse_money
 from recsim_train.designs import measured, next_steps
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers
 from recsim_train.designs.changes import changes
@@ -19,7 +19,7 @@ from recsim_train.designs.notes import Notes
 from recsim_train.designs.picture import draw
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.shown import document
-from recsim_train.designs.space import Candidate, Origin, Space, space_of, tried
+from recsim_train.designs.space import Origin, Space, space_of, tried
 from recsim_train.designs.wanted import By, Demand
 from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
@@ -87,19 +87,11 @@ def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False)
 def _points(study: Study) -> Iterator[tuple[Loaded, Mapping[str, Any]]]:
     """The study with each combination of the search's further settings."""
     (first,) = study.points
-    varied = first.search.settings
-    if not varied:
-        yield first, {}
-        return
-    for name, values in varied.items():
-        if not values:
-            raise UserError(f"search.settings: {name}: expected at least one value")
-    for values in product(*varied.values()):
-        settings = dict(zip(varied, values, strict=True))
-        sets = [f"{key}={written(value)}" for key, value in settings.items()]
-        source: Path | dict[str, Any] = study.path if study.path.is_file() else first.raw
-        (point,) = read(source, study.cluster, [*study.overrides, *sets], None).points
-        yield point, settings
+    source: Path | dict[str, Any] = study.path if study.path.is_file() else first.raw
+    for point in expand(first.varied):
+        chosen = (*first.profile_sets, *point.items)
+        (made,) = read(source, study.cluster, study.overrides, None, chosen).points
+        yield made, point.values
 
 
 def recommend(
@@ -107,7 +99,7 @@ def recommend(
     *,
     target: float | None,
     hosts: int | None,
-    budget: float | None,
+    budget: str | None,
     by: By | None,
     likely: bool,
     out: Path | None,
@@ -123,8 +115,7 @@ def recommend(
         prepare.can_emulate()  # before a search of minutes
     name = f"{slug(study.experiment.name, 'experiment')}-recommendation"
     designs = space(study, hosts, caller)
-    wanted = Demand(target, budget, by or _usual(target, designs), likely)
-    _check_prices(designs, wanted)
+    wanted = demand(designs, target, budget, by, likely)
     prepare.ensure_all_data([candidate.job for candidate in designs.candidates], caller)
     if out is not None:
         writable(out)
@@ -154,26 +145,27 @@ def recommend(
     return made
 
 
-def _usual(target: float | None, designs: Space) -> By:
-    """What counts where nobody says it."""
-    if target is None:
-        return "throughput"
-    return "cost" if _unpriced(designs) is None else "hosts"
-
-
-def _check_prices(designs: Space, wanted: Demand) -> None:
-    """Raises UserError where money is asked for and not every host has a price."""
-    if wanted.by != "cost" and wanted.budget is None:
-        return
-    if (lacking := _unpriced(designs)) is not None:
-        asked = "--budget" if wanted.budget is not None else "--by cost"
-        raise UserError(
-            f"{asked}: not every host of cluster profile {lacking.job.profile.name} has a price: "
-            "give hosts.default.rent (and that of other host types) as {per_hour: ..., currency: "
-            "..., source: ..., date: ...}, or ask --by hosts"
+def demand(
+    designs: Space, target: float | None, budget: str | None, by: By | None, likely: bool
+) -> Demand:
+    """What is asked of designs. ``budget``: "50 USD/h". Raises UserError where money is asked for
+    and not every host has a price, or prices are in several currencies."""
+    priced = {c.rented.currency if c.rented else "": c for c in designs.candidates}
+    comparable = len(priced) == 1 and "" not in priced
+    by = by or ("throughput" if target is None else "cost" if comparable else "hosts")
+    if (by == "cost" or budget is not None) and not comparable:
+        why = (
+            f"not every host of cluster profile {lacking.job.profile.name} has a price: give "
+            "hosts.default.rent (and that of other host types) as {per_hour: ..., currency: ..., "
+            "source: ..., date: ...}"
+            if (lacking := priced.get(""))
+            else f"prices are in {' and '.join(priced)}, and amounts of different currencies are "
+            "not compared: give all in one"
         )
-
-
-def _unpriced(designs: Space) -> Candidate | None:
-    """One of whose hosts have no price; None: all have."""
-    return next((c for c in designs.candidates if c.rented is None), None)
+        asked = "--budget" if budget is not None else "--by cost"
+        raise UserError(f"{asked}: {why}, or ask --by hosts")
+    try:
+        most = None if budget is None else parse_money(budget, *priced)
+    except ValueError as error:
+        raise UserError(f"--budget: {error}") from None
+    return Demand(target, most, by, likely)

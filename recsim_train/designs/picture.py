@@ -33,9 +33,9 @@ def frontier(answer: Recommended) -> Picture | None:
     designs = answer.found.simulated
     if len(designs) < 2:
         return None
-    priced = all(d.candidate.per_hour is not None for d in designs)
-    rent = designs[0].candidate.rented
-    unit = f"{rent.currency} an hour" if priced and rent is not None else "hosts"
+    currencies = {d.candidate.rented.currency if d.candidate.rented else "" for d in designs}
+    priced = len(currencies) == 1 and "" not in currencies
+    unit = f"{currencies.pop()} an hour" if priced else "hosts"
 
     def cost(design: Design) -> float:
         if priced and design.candidate.per_hour is not None:

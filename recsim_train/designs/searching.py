@@ -101,9 +101,9 @@ class Design:
         return self.rounds == STAGES and self.eps is not None
 
     def surely(self, wanted: Demand) -> float:
-        """What is held to the target."""
+        """What is held to the target; without one, the prediction itself."""
         ends = self.interval
-        if wanted.likely or ends is None:
+        if wanted.likely or wanted.target is None or ends is None:
             return self.eps or 0.0
         return ends[0]
 

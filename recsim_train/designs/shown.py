@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from recsim_train.config.sweep import written
 from recsim_train.designs.answer import Recommended, busiest, evaluated
 from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
@@ -21,8 +22,11 @@ from recsim_train.report.winner import listed
 from recsim_train.results.whole import BILLION, whole_of
 from recsim_train.sim.host.memory import PART_NAMES
 
-_HOURLY = "an hour"
-HEADS = ("strategy", "hosts", "predicted", "90 % interval", "bound", _HOURLY, "memory", "divided")
+_HOURLY, _EACH = "an hour", "examples/s per host"
+HEADS = (
+    "strategy", "hosts", "predicted", "90 % interval", "bound", _EACH, _HOURLY, cost.HEAD, "memory",
+    "divided",
+)  # fmt: skip
 MEASURED_HEADS = (
     "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
 )  # fmt: skip
@@ -35,15 +39,22 @@ def headline(answer: Recommended) -> str:
     rated = text.predicted(chosen.eps, chosen.interval)
     design = f"{chosen.kind} on {divided(chosen)}"
     if wanted.target is None:
-        return f"{design} gives {rated} examples/s"
+        figure = {
+            "cost": f"{cost.of_row(chosen.row or {})} for a billion examples",
+            "hosts": f"{_per_host(chosen)} {_EACH}",
+        }.get(wanted.by)
+        return f"{design} gives {rated} examples/s" + (
+            f": {figure}, {wanted.means} found" if figure else ""
+        )
     target = text.rate(wanted.target)
     if answer.met:
         most = {"cost": "cheapest", "hosts": "smallest", "throughput": "fastest"}[wanted.by]
         room = text.percent(answer.headroom, signed=True)
         held = "the prediction" if wanted.likely else "the lower end of its interval"
         return (
-            f"Yes, {target} examples/s: the {most} design found is {design}, with {rated}; "
-            f"{held} is {room} from the target"
+            f"Yes, {target} examples/s: the {most} design found"
+            f"{' (per hour)' * (wanted.by == 'cost')} is {design}, with {rated}; {held} is {room} "
+            "from the target"
         )
     hosts = answer.found.space.most_hosts
     likely = ""
@@ -78,7 +89,7 @@ def divided(design: Design) -> str:
 def settings(design: Design) -> str:
     """Further settings that tell it from others."""
     return ", ".join(
-        f"{key}={value}"
+        f"{key}={written(value)}"
         for key, value in design.candidate.origin.settings.items()
         if value is not None
     )
@@ -91,13 +102,14 @@ def document(
     runs: Sequence[MeasuredDesign] = (),
 ) -> doc.Document:
     """All of it. ``runs``: the first designs, as they were measured."""
-    chosen = answer.chosen
+    wanted, chosen = answer.wanted, answer.chosen
     first = [chosen, *answer.tied, *answer.others]
     rows = [_cells(design) for design in first]
     marks = {0: "strong"}
     table = doc.TextTable.of(HEADS, rows, _WORDS, marks=marks)
-    if all(design.candidate.rented is None for design in first):
-        table = replace(table, columns=[c for c in table.columns if c.name != _HOURLY])
+    unpriced = all(design.candidate.rented is None for design in first)
+    left_out = [_HOURLY, cost.HEAD] * unpriced + [_EACH] * (wanted.by != "hosts")
+    table = replace(table, columns=[c for c in table.columns if c.name not in left_out])
     tied = [_tied(answer)]
     binds = _binds(chosen)
     memory = _memory(chosen)
@@ -269,6 +281,10 @@ def _hourly(design: Design) -> str:
     return text.NONE if rent is None else text.money(rent.per_hour, rent.currency)
 
 
+def _per_host(design: Design) -> str:
+    return text.rate((design.eps or 0.0) / design.candidate.hosts)
+
+
 def _cells(design: Design) -> list[str]:
     row = design.row or {}
     ends = design.interval
@@ -279,7 +295,9 @@ def _cells(design: Design) -> list[str]:
         text.rate(design.eps),
         text.between(ends) if ends else text.NONE,
         text.rate(row.get("bound_eps") or design.bound),
+        _per_host(design),
         _hourly(design),
+        cost.of_row(row),
         text.percent(row.get("memory_share")),
         divided(design).partition("(")[2].removesuffix(")"),
     ]

@@ -18,7 +18,7 @@ from recsim_train.config.search import Search
 from recsim_train.config.sweep import written
 from recsim_train.config.topology import ROLE_NAMES, RoleName
 from recsim_train.placement.build import build_plan
-from recsim_train.placement.hosts import hosts_of
+from recsim_train.placement.hosts import hosts_of, hosts_there
 from recsim_train.session.job import Job
 from recsim_train.sim.cluster.hosts import rented
 from recsim_train.strategy.base import DenseService, EmbeddingService
@@ -152,15 +152,11 @@ def tried(loaded: Loaded) -> list[StrategyChoice]:
 
 
 def _limit(origin: Origin, most: int | None) -> int:
-    if most is not None:
-        return most
-    if origin.search.hosts:
-        return max(origin.search.hosts)
-    cluster = origin.cluster
-    topology = cluster.topology
-    if topology is not None and topology.hosts_per_rack is not None:
-        return topology.racks * topology.hosts_per_rack
-    roles = origin.loaded.experiment.roles
+    cluster, roles = origin.cluster, origin.loaded.experiment.roles
+    there = hosts_there(cluster)
+    asked = most or max(origin.search.hosts or (0,)) or there
+    if asked is not None:
+        return asked if there is None else min(asked, there)
     return sum(ceil(getattr(roles, f"{role}s") / cluster.together(role)) for role in ROLE_NAMES)
 
 

@@ -1,4 +1,7 @@
-"""What is asked of a design, and in which order designs answer it."""
+"""What is asked of a design, and in which order designs answer it.
+
+Money is per hour, and of one currency: that of all designs, where it counts.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,21 @@ class Demand:
     target: float | None = None
     """Examples per second at least."""
     budget: float | None = None
-    """Money per hour at most, in the profile's currency."""
+    """Money per hour at most, in the currency of all designs."""
     by: By = "throughput"
-    """What is to be least, or most: money, hosts, or examples per second."""
+    """What is to be least, or most: money, hosts, or examples per second. Without a target, money
+    for an example, or examples per second of a host."""
     likely: bool = False
     """Whether the target is held to the prediction itself, not to its interval's lower end."""
+
+    @property
+    def means(self) -> str:
+        """What is to be least or most, in words."""
+        return {
+            "cost": f"the least cost per {'example' if self.target is None else 'hour'}",
+            "hosts": "the fewest hosts" if self.target else "the most examples/s per host",
+            "throughput": "the most examples/s",
+        }[self.by]
 
     def price(self, candidate: Candidate) -> float:
         """What a design costs: money per hour, or hosts."""
@@ -49,4 +62,4 @@ class Demand:
             met = self.enough(eps)
             first = price if met and self.by != "throughput" else 0.0
             return (0.0 if met else 1.0, first, -eps, price)
-        return (price / eps,) if self.by == "cost" else (-eps, price)
+        return (-eps, price) if self.by == "throughput" else (price / eps, -eps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from math import ceil
 
 from recsim_train.config.cluster import Cluster, Host
@@ -37,11 +37,17 @@ class JobHost:
 def hosts_of(instances: Sequence[Instance], cluster: Cluster) -> tuple[JobHost, ...]:
     """All hosts of a job, in rank order.
 
-    Raises NoHostError where the profile describes too few of them, or its racks have no room.
+    Raises NoHostError where the profile has, or describes, too few of them.
     """
     if cluster.colocate:
         return (JobHost(MACHINE, tuple(instances), None, cluster.hosts["default"]),)
     members = _grouped(instances, cluster)
+    for there, said in _limits(cluster):
+        if there < len(members):
+            raise NoHostError(
+                f"cluster profile {cluster.name}: {said} are too few for the experiment's "
+                f"{len(members)} hosts"
+            )
     racks = _racks([group[0] for group in members], cluster)
     return tuple(
         JobHost(_name(group), group, rack, cluster.host_of(group[0].role, group[0].index))
@@ -73,40 +79,50 @@ def _racks(first: Sequence[Instance], cluster: Cluster) -> Sequence[int | None]:
     topology = cluster.topology
     if topology is None:
         return [None] * len(first)
-    room = topology.hosts_per_rack or len(first)
-    if room * topology.racks < len(first):
-        raise NoHostError(
-            f"cluster profile {cluster.name}: {topology.racks} racks of {room} hosts are too few "
-            f"for the experiment's {len(first)} hosts; raise topology.racks or hosts_per_rack"
-        )
     if topology.arrange == "fill":
-        room = topology.hosts_per_rack or ceil(len(first) / topology.racks)
-        return [place // room for place in range(len(first))]
+        rooms = topology.rooms or (ceil(len(first) / topology.racks),) * topology.racks
+        places = (rack for rack, room in enumerate(rooms) for _ in range(room))
+        return list(islice(places, len(first)))
+    rooms = topology.rooms or (len(first),) * topology.racks
     held = [0] * topology.racks
     found = []
     for instance in first:
         number = instance.index // cluster.together(instance.role)
         turns = ((number + turn) % topology.racks for turn in range(topology.racks))
-        rack = next(rack for rack in turns if held[rack] < room)
+        rack = next(rack for rack in turns if held[rack] < rooms[rack])
         held[rack] += 1
         found.append(rack)
     return found
 
 
 def hosts_left(instances: Sequence[Instance], cluster: Cluster) -> int | None:
-    """How many hosts of racks nothing runs on; None: there may be as many as one wants."""
-    topology = cluster.topology
-    if cluster.colocate or topology is None or topology.hosts_per_rack is None:
-        return None
-    return topology.hosts_per_rack * topology.racks - len(_grouped(instances, cluster))
+    """How many hosts nothing runs on; None: there may be as many as one wants."""
+    there = None if cluster.colocate else hosts_there(cluster)
+    return None if there is None else there - len(_grouped(instances, cluster))
+
+
+def hosts_there(cluster: Cluster) -> int | None:
+    """How many hosts there are; None: as many as one wants."""
+    return min((there for there, _ in _limits(cluster)), default=None)
+
+
+def _limits(cluster: Cluster) -> list[tuple[int, str]]:
+    """What limits the number of hosts, with its words."""
+    rooms = (cluster.topology and cluster.topology.rooms) or (0,)
+    each = " to ".join(map(str, sorted({min(rooms), max(rooms)})))
+    limits = [
+        (cluster.most_hosts, f"{cluster.most_hosts} hosts (most_hosts)"),
+        (sum(rooms), f"{len(rooms)} racks of {each} hosts"),
+    ]
+    return [(most, said) for most, said in limits if most]
 
 
 def uplink_rate(topology: RackTopology, cluster: Cluster, hosts: Sequence[JobHost]) -> float:
-    """Bytes per second of the uplink of a rack with these hosts, each way."""
+    """Bytes per second of the uplink of a rack with these hosts of the job, each way."""
     if topology.uplink is not None:
         return topology.uplink
     assert topology.oversubscription is not None
     whole = sum(host.kind.nic for host in hosts)
-    if topology.hosts_per_rack is not None:
-        whole = topology.hosts_per_rack * cluster.hosts["default"].nic
+    if (rooms := topology.rooms) is not None and (rack := hosts[0].rack) is not None:
+        whole = rooms[rack] * cluster.hosts["default"].nic
     return whole / topology.oversubscription

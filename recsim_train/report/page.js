@@ -1,16 +1,20 @@
 "use strict";
 // Sorts a table by the column whose head is chosen, and back; by numbers with their units where
 // these are numbers.
-const UNITS = { k: 1e3, M: 1e6, G: 1e9, ns: 1e-9, "µs": 1e-6, ms: 1e-3, KiB: 2 ** 10, MiB: 2 ** 20,
-  GiB: 2 ** 30, TiB: 2 ** 40 };
+const UNITS = { k: 1e3, M: 1e6, G: 1e9, ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600,
+  days: 86400, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40, of: 1, to: 1, "": 1 };
 function value(cell) {
   const said = cell.textContent.trim().replaceAll("−", "-").replaceAll(",", "").replace(/^± */, "");
-  const found = /^([-+]?[0-9.]+)\s*([a-zA-Zµ]*)/.exec(said);
-  return found ? parseFloat(found[1]) * (UNITS[found[2]] ?? 1) : said.toLowerCase();
+  const found = /^([-+]?[0-9.]+)\s*([^\s\d%(±]*)/.exec(said);
+  if (!found) return said.toLowerCase();
+  const own = found[2] in UNITS ? "" : found[2];
+  return { own, number: parseFloat(found[1]) * (UNITS[found[2]] ?? 1) };
 }
+// Numbers of units of their own, such as amounts of two currencies, are not compared: they stay apart.
 function compare(a, b) {
-  if (typeof a === typeof b) return a < b ? -1 : a > b ? 1 : 0;
-  return typeof a === "number" ? -1 : 1;
+  if (typeof a !== typeof b) return typeof a === "string" ? 1 : -1;
+  const [x, y] = typeof a === "string" ? [a, b] : a.own === b.own ? [a.number, b.number] : [a.own, b.own];
+  return x < y ? -1 : x > y ? 1 : 0;
 }
 for (const head of document.querySelectorAll("thead button")) {
   head.addEventListener("click", () => {

@@ -122,11 +122,12 @@ def read(
     cluster: str | None,
     overrides: Sequence[str],
     seed: int | None,
+    chosen: Sequence[str | Assignment] = (),
 ) -> Study:
-    """See `recsim_train.load`."""
+    """See `recsim_train.load`. ``chosen``: further settings, each with its value."""
     sets = [*overrides, *([f"seed={seed}"] if seed is not None else [])]
     there = source if isinstance(source, Path) else document_of(source)
-    points = tuple(load_points(there, sets, schemas()))
+    points = tuple(load_points(there, [*sets, *chosen], schemas()))
     return Study(points[0].path, points, cluster, tuple(sets))
 
 

@@ -91,7 +91,7 @@ def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
     cases = _cases(asked, rows, axis.key, mixed=axis.numbers is not None)
     if not cases:
         return None
-    values = {value: written(value) for value in axis.values}
+    values = {_key(value): written(value) for value in axis.values}
     if axis.numbers and any(len(set(map(_size, case.values()))) > 1 for _, case in cases):
         return _growth(axis, values, [case for _, case in cases])
     costs = axis.numbers is not None and (
@@ -101,6 +101,11 @@ def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
     if axis.key.partition(".")[0] in _WORKLOAD:
         return replace(answer, short=re.sub("^take (.*)", r"\1 is the fastest", answer.short))
     return answer
+
+
+def _key(value: Any) -> Any:
+    """A value as a dictionary takes it."""
+    return written(value) if isinstance(value, list | dict) else value
 
 
 def _size(entry: Entry[Row]) -> int | None:
@@ -121,7 +126,7 @@ def _cases(
         name = asked.strategy(row)
         shared = [] if key == _STRATEGY or len(asked.strategies) == 1 else [name]
         shared += [f"{a.label} {written(row[a.key])}" for a in others if row[a.key] is not None]
-        value = name if key == _STRATEGY else row[key]
+        value = name if key == _STRATEGY else _key(row[key])
         size = None if mixed else row.get("examples_per_step")
         grouped.setdefault((", ".join(shared), size), {}).setdefault(value, []).append(row)
     cases = []

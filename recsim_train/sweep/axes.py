@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from recsim_train.config.units import DURATIONS, RATES, SHARES, SIZES, parse_quantity
+from recsim_train.config.points import accepted
+from recsim_train.config.tables import rows_of
+from recsim_train.config.units import SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +38,25 @@ def axis_of(key: str, values: Iterable[Any], keys: Sequence[str]) -> Axis:
     last = key.rsplit(".", 1)[-1]
     unique = sum(k.rsplit(".", 1)[-1] == last for k in keys) == 1
     label = (last if unique else key).replace("_", " ")
-    made, numbers, unit = tuple(values), None, ""
-    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in made):
-        numbers = tuple(map(float, made))
-    elif all(isinstance(v, str) for v in made):
-        numbers, unit = _quantities(made)
+    made = tuple(values)
+    numbers, unit = _numbers(key, made)
     if numbers is not None:
         order = sorted(range(len(made)), key=numbers.__getitem__)
         made, numbers = tuple(made[i] for i in order), tuple(numbers[i] for i in order)
     return Axis(key, label, made, numbers, unit)
 
 
-def _quantities(values: Sequence[str]) -> tuple[tuple[float, ...] | None, str]:
-    """Numbers in the unit of the first value; None where they are no quantities of one kind."""
-    for units in (RATES, SIZES, DURATIONS, SHARES):
-        try:
-            numbers = [parse_quantity(v, units, "", "") for v in values]
-        except ValueError:
-            continue
-        unit = values[0].split()[-1]
-        if unit not in units:
-            return None, ""
-        return tuple(n / units[unit] for n in numbers), unit
-    return None, ""
+def _numbers(key: str, values: Sequence[Any]) -> tuple[tuple[float, ...] | None, str]:
+    """Of a setting that takes quantities those in the unit of the first, of one that counts rows
+    those in short, too; None where not all are numbers."""
+    path = tuple(key.split("."))
+    what = accepted((*path, "value")) or accepted(path)  # a price may be written as its value
+    quantity = SHARE if path[0] == "strategy" else None if what is None else what.quantity
+    if quantity is not None and all(isinstance(value, str) for value in values):
+        unit = values[0].lstrip("+-._0123456789eE ").rstrip()
+        with suppress(ValueError):
+            return tuple(quantity.read(value) / quantity.units[unit] for value in values), unit
+        return None, ""
+    read = map(rows_of, values) if re.match(r"model\.(.*\.)?(max_)?rows$", key) else values
+    numbers = [v for v in read if isinstance(v, int | float) and not isinstance(v, bool)]
+    return (tuple(map(float, numbers)) if len(numbers) == len(values) else None), ""

@@ -9,6 +9,7 @@ import pytest
 
 from recsim_train.config.machines import machines
 from recsim_train.config.profiles import load_cluster
+from recsim_train.placement.hosts import hosts_there
 from tests.commands import answer, command
 
 BASE = str((Path(__file__).parents[2] / "cluster_profiles" / "reference-2core.yaml").resolve())
@@ -40,6 +41,49 @@ def test_what_is_written_is_what_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
     done = command("simulate", "small.yaml", "--cluster", "mine.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("hosts", "racks", "rooms"),
+    [
+        (20, 3, [7, 7, 6]), (20, 2, 10), (10, 4, [3, 3, 2, 2]), (2, 2, 1), (9, 5, [2, 2, 2, 2, 1]),
+        (20, 1, None),
+    ],
+)  # fmt: skip
+def test_there_are_no_more_hosts_than_were_given(
+    tmp_path: Path, hosts: int, racks: int, rooms: int | list[int] | None
+) -> None:
+    words = "cluster", "new", "mine.yaml", "--extends", BASE, "--hosts", str(hosts)
+    done = command(*words, "--racks", str(racks), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = load_cluster(str(tmp_path / "mine.yaml"))
+    written = found.topology and found.topology.hosts_per_rack
+    assert (list(written) if isinstance(written, tuple) else written) == rooms
+    assert found.most_hosts == hosts
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    some = ["--cluster", "mine.yaml", "--dry-run", "--set", "strategy=allreduce"]
+    some += ["--set", "roles.embedding_servers=0", "--set", "roles.dense_servers=0"]
+    for trainers in (hosts, hosts + 1):
+        words = "simulate", "small.yaml", *some, "--set", f"roles.trainers={trainers}"
+        done = command(*words, cwd=tmp_path)
+        assert done.returncode == (0 if trainers == hosts else 2), done.stderr
+    assert f"too few for the experiment's {hosts + 1} hosts" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = command("recommend", "small.yaml", *some[:3], "--hosts", "50", cwd=tmp_path)
+    assert f"on at most {hosts} hosts" in done.stdout
+
+
+@pytest.mark.parametrize(("under", "racks"), [("1", "3"), ("3", "1"), ("2", "3")])
+def test_hosts_and_racks_are_not_those_of_the_profile_that_it_extends(
+    tmp_path: Path, under: str, racks: str
+) -> None:
+    words = "cluster", "new", "a.yaml", "--extends", BASE, "--hosts", "6", "--racks", under
+    assert command(*words, cwd=tmp_path).returncode == 0
+    words = "cluster", "new", "b.yaml", "--extends", "a", "--hosts", "20", "--racks", racks
+    assert command(*words, cwd=tmp_path).returncode == 0
+    found = load_cluster(str(tmp_path / "b.yaml"))
+    assert hosts_there(found) == 20
+    assert (found.topology.racks if found.topology else 1) == int(racks)
 
 
 def test_a_machine_of_a_vendor(tmp_path: Path) -> None:
@@ -100,6 +144,7 @@ def test_one_rack_needs_no_topology(tmp_path: Path) -> None:
         (("--latency", "fast"), "network.latency: "),
         (("--extends", "nobodys"), "new.yaml:5:10: extends: there is no cluster profile 'nobodys'"),
         (("--oversubscription", "2"), "give --racks, too"),
+        (("--hosts", "2", "--racks", "5"), "expected no more racks than hosts (2), got 5"),
         (("--racks", "2", "--oversubscription", "0"), "topology.oversubscription: "),
     ],
 )
@@ -109,6 +154,31 @@ def test_what_makes_no_profile_is_written_nowhere(
     done = command("cluster", "new", "new.yaml", "--extends", BASE, *words, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["2027", "null", "1e3", "true", "~", "{a}", "@x", "%a", "a: b", "x #y", '"q"', "it's", "a,b",
+     "[x", "!t", "&a", "*a", " x ", "a\nb", "\u00e9"],
+)  # fmt: skip
+def test_a_name_is_the_files_whatever_yaml_would_make_of_it(tmp_path: Path, name: str) -> None:
+    done = command("cluster", "new", f"{name}.yaml", "--extends", BASE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = load_cluster(str(tmp_path / f"{name}.yaml"))
+    assert found.name == name
+    assert found.hosts["default"].memory == 64 * 2**30
+    # and so is that of the profile that it extends
+    other = command("cluster", "new", "on.yaml", "--extends", name, cwd=tmp_path)
+    assert other.returncode == 0, other.stderr
+    on = load_cluster(str(tmp_path / "on.yaml"))
+    assert f"compute priced by {name}, " in on.description
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    done = command("cluster", "new", "\udcff.yaml", "--extends", BASE, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'\\udcff' is no text" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -247,6 +247,16 @@ BAD = {
         MODEL + "{preset: tiny, tables: {count: 9, rows: 0}}\n",
         "3:48: model.tables.rows: expected an integer of at least 1, got 0",
     ),
+    "cap in a form that is not known": (
+        MODEL + "{preset: tiny, max_rows: 2B}\n",
+        "3:33: model.max_rows: expected an integer of at least 1 (in short: 50k, 1.5M, 2G), "
+        "got '2B'",
+    ),
+    "rows in such a form": (
+        MODEL + "{preset: tiny, tables: [5, 2B]}\n",
+        "3:35: model.tables[1].rows: expected an integer of at least 1 (in short: 50k, 1.5M, 2G), "
+        "got '2B'",
+    ),
     "cap of zero": (
         MODEL + "{preset: tiny, max_rows: 0}\n",
         "3:33: model.max_rows: expected an integer of at least 1, got 0",

@@ -9,6 +9,7 @@ import pytest
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.config.load import Loaded, load_experiment
 from recsim_train.config.problems import ConfigErrors
+from recsim_train.config.profiles import load_cluster
 from recsim_train.config.sets import parse_value
 from recsim_train.strategy.registry import schemas
 
@@ -179,7 +180,7 @@ class TestData:
 def test_bad_arguments(tmp_path: Path, argument: str, fragment: str) -> None:
     message = failure(tmp_path, argument)
     assert fragment in message
-    assert message.endswith(f"1 problem in {tmp_path / 'e.yaml'}")
+    assert message.endswith("\n1 problem in --set")
     assert "^" not in message
 
 
@@ -195,3 +196,21 @@ def test_a_good_value_repairs_a_bad_file(tmp_path: Path) -> None:
     text = "name: x\nmodel: tiny\nstrategy: flat_ps\nroles: {trainers: 0}\n"
     assert change(tmp_path, "roles.trainers=2", text=text).roles.trainers == 2
     assert change(tmp_path, "roles={trainers: 3}", text=text).roles.trainers == 3
+
+
+def test_mistakes_are_counted_where_they_were_written(tmp_path: Path) -> None:
+    text = "name: x\nmodel: tiny\nstrategy: flat_ps\nroles: {trainers: 0}\n"
+    path = tmp_path / "e.yaml"
+    path.write_text(text)
+    sets = ["training.steps=many", "seed=-1"]
+    with pytest.raises(ConfigErrors) as error:
+        load_experiment(path, sets, schemas())
+    assert str(error.value).endswith(f"\n3 problems in {path}")
+    path.write_text(text.replace("0", "1"))
+    with pytest.raises(ConfigErrors) as error:
+        load_experiment(path, sets, schemas())
+    assert str(error.value).endswith("\n2 problems in --set")
+    profile = Path(__file__).parents[1] / "frozen-2core.yaml"
+    with pytest.raises(ConfigErrors) as error:
+        load_cluster(str(profile), sets=["cluster.hosts.default.nic=25"])
+    assert "frozen-2core.yaml" not in str(error.value)

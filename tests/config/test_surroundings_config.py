@@ -69,6 +69,16 @@ def test_reads_and_writes_all_of_it(tmp_path: Path) -> None:
     assert load_cluster(write(tmp_path, dump_cluster(cluster))) == cluster
 
 
+def test_racks_that_differ_are_written_as_they_are(tmp_path: Path) -> None:
+    for each in (7, [7, 6]):
+        given = RACKS | {"hosts_per_rack": each}
+        cluster = read(tmp_path, topology=given, most_hosts=13)
+        assert cluster.topology is not None
+        assert cluster.topology.rooms == (7, each if each == 7 else 6)
+        assert load_cluster(write(tmp_path, dump_cluster(cluster))) == cluster
+        jsonschema.validate(profile(topology=given, most_hosts=13), cluster_schema())
+
+
 def test_the_hosts_of_a_role(tmp_path: Path) -> None:
     cluster = read(tmp_path, mixed=FULL["mixed"])
     default = cluster.hosts["default"]
@@ -115,6 +125,20 @@ RESTART = {"restart": "5 s"}
         ({"topology": RACKS | {"oversubscription": 4}}, "topology: expected either uplink"),
         ({"topology": RACKS | {"uplink": "0 Gbit/s"}}, "uplink: expected a data rate above 0"),
         ({"topology": RACKS | {"racks": 0}}, "topology.racks: expected an integer of at least 1"),
+        *(
+            (
+                {"topology": RACKS | {"hosts_per_rack": wrong}},
+                "hosts_per_rack: expected an integer of at least 1, or a list with one for",
+            )
+            for wrong in (0, [], [3, 0], [3, True], "seven", 2.5)
+        ),
+        (
+            {"topology": RACKS | {"hosts_per_rack": [1, 2, 3]}},
+            "topology.hosts_per_rack: expected one number for each of 2 racks, got 3",
+        ),
+        ({"topology": RACKS, "most_hosts": 1}, "topology.racks: expected no more racks than hosts"),
+        ({"most_hosts": 0}, "most_hosts: expected an integer of at least 1"),
+        ({"most_hosts": 3, "colocate": True}, "most_hosts: with colocate: true all roles are"),
         ({"topology": RACKS | {"arrange": "fil"}}, "'spread', 'fill', got 'fil'; did you mean"),
         ({"topology": RACKS | {"uplinks": 3}}, "unknown key in topology; did you mean 'uplink'?"),
         ({"topology": RACKS, "colocate": True}, "topology: with colocate: true all roles are"),

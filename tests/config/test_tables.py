@@ -95,6 +95,31 @@ def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("rows,variable\n5,perhaps\n", "t.csv:2:1: model.tables[0].variable"),
         ("rows,ids\n,3\n", "t.csv:2:1: model.tables[0].rows: missing"),
         ("rows,dim\n5,16\n", "t.csv:2:1: model.tables[0]: is 16 wide"),
+        *(
+            (
+                f"rows,ids\n5,1\n{wrong},1\n",
+                "t.csv:3:1: model.tables[1].rows: expected an integer of at least 1 "
+                f"(in short: 50k, 1.5M, 2G), got {wrong!r}",
+            )
+            for wrong in ("50_000_", "50__000", "_5", "2B", "5 M", "0x", "\u00b2")
+        ),
+        (
+            "rows\n1.5\n",
+            "t.csv:2:1: model.tables[0].rows: expected an integer of at least 1, got 1.5",
+        ),
+        ("rows\n" + "9" * 5000, "t.csv:2: the number 9999"),
+        (
+            "rows\n" + "9" * 5000 + "G",
+            "model.tables[0].rows: expected an integer of at least 1 (in",
+        ),
+        ('rows,ids\n"50,000",1\n', "t.csv:2:1: model.tables[0].rows: expected an integer"),
+        ('rows,ids\n"50,000",1\n', '    "50,000",1'),
+        ("name;rows\na;5\n", "; here columns are separated by semicolons: expected commas"),
+        ("name\trows\na\t5\n", "; here columns are separated by tabs: expected commas"),
+        ("sep=,\nname,rows\na,5\n", "; 'sep=' is a spreadsheet's own line: leave it out"),
+        ("SEP=;\nrows\n5\n", "; 'sep=' is a spreadsheet's own line: leave it out"),
+        ("Name,Rows\na,5\n", "; names of columns are in lower case"),
+        ("ROWS\n5\n", "; names of columns are in lower case"),
     ],
 )
 def test_mistakes_in_a_file(
@@ -112,6 +137,42 @@ def test_no_such_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "e.yaml:6:" in said
     (tmp_path / "t.csv").write_bytes(b"rows\n\xff\n")
     assert "cannot read 't.csv' as CSV of tables" in problem(tmp_path, "t.csv")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.json", "t.yaml"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_another_encoding_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, encoding: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("rows\n5\n", encoding=encoding)
+    said = problem(tmp_path, name)
+    assert f"cannot read {name!r} as " in said
+    assert "zero bytes, as UTF-16 has; expected UTF-8" in said
+
+
+def test_numbers_in_a_file_are_those_of_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("rows,variable\n50_000,true\n 1e3 ,False\n010,TRUE\n2.5k,\n")
+    found = tables(tmp_path, "t.csv")
+    assert [table.rows for table in found] == [50_000, 1000, 10, 2500]
+    assert [table.variable for table in found] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("indent", ["\t", "\t\t", "  \t"])
+def test_json_may_be_indented_by_tabs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indent: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [{"rows": 50, "ids": 2}, "3k", 7]
+    (tmp_path / "t.json").write_text(json.dumps(given, indent=indent).replace(",", ",\t"))
+    assert tables(tmp_path, "t.json") == (Table(rows=50, ids=2), Table(rows=3000), Table(rows=7))
+    (tmp_path / "t.json").write_text(json.dumps([1, {"rows": -2}], indent=indent))
+    assert f"t.json:4:{2 * len(indent) + 9}: model.tables[1].rows" in problem(tmp_path, "t.json")
+    (tmp_path / "t.yaml").write_text("- {rows: 5,\n\tids: 1}\n")  # which is YAML
+    assert "a tab in the indentation" in problem(tmp_path, "t.yaml")
 
 
 def torchrec(**more: object) -> str:
@@ -148,6 +209,14 @@ def test_configurations_of_torchrec(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (f"[1,\n {torchrec(idz=4)}]", "t.json:2:"),
         ("[1, -5]", "t.json:1:5: model.tables[1]"),
         ("[1", "t.json:1:"),
+        ("[1,]", "t.json:1:4: not valid JSON: "),
+        ("[1 # one\n]", "t.json:1:4: not valid JSON: "),
+        ("[" * 100_000, "not valid JSON: "),
+        (
+            '[{"rows": "2B"}]',
+            "model.tables[0].rows: expected an integer of at least 1 (in short: 50k",
+        ),
+        ('["2B"]', "t.json:1:2: model.tables[0].rows: expected an integer of at least 1 (in short"),
         ('"many"', "expected a list of row counts"),
         ("", "expected a list of row counts"),
     ],

@@ -18,6 +18,7 @@ from recsim_train.config.units import (
     SIZE,
     SIZES,
     Quantity,
+    parse_money,
     parse_quantity,
     suggest_unit,
 )
@@ -92,3 +93,45 @@ def test_six_digits_survive(kind: tuple[Quantity, dict[str, float]], value: floa
     assert math.isclose(back, value, rel_tol=5.1e-6)
     exact = parse_quantity(quantity.format_exact(value), units, quantity.what, quantity.example)
     assert math.isclose(exact, value, rel_tol=4e-16)
+
+
+@pytest.mark.parametrize(
+    ("text", "per_hour"),
+    [
+        ("50 USD/h", 50.0),
+        ("50USD / hour", 50.0),
+        ("0.5k USD/h", 500.0),
+        ("36k USD/month", 36_000 / 730),
+        ("24 USD/day", 1.0),
+        ("8_760 USD/year", 1.0),
+        ("1.2M USD/year", 1.2e6 / 8760),
+    ],
+)
+def test_money_is_an_amount_a_currency_and_a_time(text: str, per_hour: float) -> None:
+    assert parse_money(text, "USD") == pytest.approx(per_hour, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "50", "36k", "50k/h", "2M/h", "3000 month", "100 year", "50 EUR/h", "500 ct/h", "500ct/h",
+        "50 %", "$50/h", "50 USD", "50 kUSD/h", "50 USD/week", "0 USD/h", "-5 USD/h", "1e999 USD/h",
+        "50__0 USD/h", "cheap", "", 50, None,
+    ],
+)  # fmt: skip
+def test_money_of_no_or_another_unit_is_refused_with_the_form(text: object) -> None:
+    with pytest.raises(ValueError, match=r"such as '50 USD/h' or '36k USD/month' \(730 h\)"):
+        parse_money(text, "USD")
+
+
+def test_a_short_form_is_no_part_of_a_currency() -> None:
+    assert parse_money("50kr/h", "kr") == 50.0
+    assert parse_money("50k kr/h", "kr") == 50_000.0
+    with pytest.raises(ValueError, match="nothing is converted"):
+        parse_money("50 kr/h", "r")
+
+
+@pytest.mark.parametrize("text", ["1__0 us", "10_ us", "1_0_ us"])
+def test_underscores_stand_between_digits(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a duration"):
+        DURATION.read(text)

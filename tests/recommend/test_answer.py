@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recsim_train.designs.answer import tie
-from recsim_train.designs.searching import Design
+from recsim_train.designs.answer import Recommended, answer_of, tie
+from recsim_train.designs.searching import STAGES, Design, Found
 from recsim_train.designs.wanted import Demand
 from tests.recommend.conftest import RENT, Spaces
 
@@ -69,6 +69,66 @@ def test_in_which_order_designs_answer(spaces: Spaces) -> None:
     cheap = Demand(by="cost")
     assert cheap.order(two, 150.0) < cheap.order(four, 200.0)
     assert cheap.order(four, 400.0) < cheap.order(two, 150.0)
+    # fewer hosts without a target: what each of them gives
+    assert Demand(by="hosts").order(two, 150.0) < Demand(by="hosts").order(four, 200.0)
+    assert Demand(by="hosts").order(four, 400.0) < Demand(by="hosts").order(two, 150.0)
+    # where the target is not met its distance counts, not the price
+    for by in ("cost", "hosts"):
+        missed = Demand(target=500.0, by=by)
+        assert missed.order(four, 400.0) < missed.order(two, 150.0)
+        assert missed.order(two, 150.0) < missed.order(four, 150.0)
     paid = Demand(budget=5.0)
     assert paid.affordable(two)
     assert not paid.affordable(four)
+
+
+def answered(spaces: Spaces, wanted: Demand, *known: tuple[int, float, float]) -> Recommended:
+    """Of designs by (hosts, examples per second, half of their interval as a share)."""
+    made = []
+    for number, (hosts, eps, half) in enumerate(known):
+        few = {**FEW, "hosts": [hosts], "embedding_hosts": [0]}
+        space = spaces("strategy=allreduce", RENT, strategies="false", **few)
+        design = Design(number, space.candidates[0], rounds=STAGES)
+        design.row = {
+            "examples_per_second": eps, "eps_low": eps, "eps_high": eps,
+            "calibration_low": eps * (1 - half), "calibration_high": eps * (1 + half),
+            "calibration_errors": {"prices": half / 2},
+        }  # fmt: skip
+        made.append(design)
+    return answer_of(Found(made, wanted, space))
+
+
+@pytest.mark.parametrize(
+    ("by", "first"), [("cost", 2), ("hosts", 2), ("throughput", 8)], ids=["cost", "hosts", "eps"]
+)
+def test_where_none_meets_the_target_what_is_faster_for_less_is_first(
+    spaces: Spaces, by: Any, first: int
+) -> None:
+    """Of 8 hosts the lower end of the interval is nearer to the target; 2 hosts are faster."""
+    wanted = Demand(target=1000.0, by=by)
+    known = (8, 179.0, 0.1), (2, 185.0, 0.3), (4, 190.0, 0.3), (1, 20.0, 0.1)
+    answer = answered(spaces, wanted, *known)
+    assert answer.met is False
+    assert answer.chosen.candidate.hosts == first
+    # what is slower is no answer, however cheap; it is listed beside, the cheapest first
+    slower = answered(spaces, wanted, (8, 179.0, 0.1), (4, 175.0, 0.2), (2, 170.0, 0.3))
+    assert slower.chosen.candidate.hosts == 8
+    assert [d.candidate.hosts for d in slower.tied] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("by", "hosts"), [("cost", [4, 1, 2]), ("hosts", [4, 1, 2]), ("throughput", [4, 2, 1])]
+)
+def test_rows_are_in_the_order_of_what_was_asked_for(
+    spaces: Spaces, by: Any, hosts: list[int]
+) -> None:
+    """Examples/s of a host: 80, 75, 100; each costs as much."""
+    answer = answered(spaces, Demand(by=by), (1, 80.0, 0.01), (2, 150.0, 0.01), (4, 400.0, 0.01))
+    assert not answer.tied
+    assert [d.candidate.hosts for d in (answer.chosen, *answer.others)] == hosts
+
+
+def test_without_a_target_the_prediction_itself_counts(spaces: Spaces) -> None:
+    """What the table shows is what it is sorted by."""
+    answer = answered(spaces, Demand(by="cost"), (2, 150.0, 0.2), (4, 290.0, 0.01))
+    assert answer.chosen.candidate.hosts == 2

@@ -17,6 +17,10 @@ DIVIDED = {
 }  # fmt: skip
 
 
+RACKS = "cluster.topology={racks: 2, hosts_per_rack: [3, 1], uplink: 100 Gbit/s}"
+"""Of which no bound tells anything."""
+
+
 @pytest.mark.parametrize("nic", ["2 Mbit/s", "2 Gbit/s"])
 def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, nic: str) -> None:
     (candidate,) = spaces(
@@ -50,6 +54,28 @@ def test_what_does_not_bind_lifts_nothing(spaces: Spaces) -> None:
     assert "1.25 times as fast network cards and uplinks" in said
     assert "5 hosts instead of 4, divided alike" not in said  # servers of 1.25 hosts are one
     assert not any("per_host" in one for one in said)
+
+
+@pytest.mark.parametrize("sets", [[], ["cluster.most_hosts=4"], [RACKS]], ids=["", "all", "racks"])
+def test_more_hosts_are_divided_alike_with_as_many_processes_on_each(
+    spaces: Spaces, sets: list[str]
+) -> None:
+    """Also where there are no more: these would have to be bought."""
+    shared = {**DIVIDED, "trainers_per_host": [2]}
+    (candidate,) = spaces("strategy=flat_ps", *sets, strategies="false", **shared).candidates
+    bound = beforehand(candidate.job.plan, candidate.job.profile).bound
+    assert bound is not None
+    found, _ = changes(Design(0, candidate), 1.6 * bound, seconds=600.0)
+    said = {change.says: change.bound for change in found}
+    (more,) = (says for says in said if "hosts instead of 4, divided alike" in says)
+    times = int(more.split()[0]) // 4
+    assert times > 1
+    larger = shared | {name: [times] for name in ("embedding_hosts", "dense_hosts")}
+    (as_many,) = spaces(
+        "strategy=flat_ps", strategies="false", **{**larger, "hosts": [4 * times]}
+    ).candidates
+    wanted = beforehand(as_many.job.plan, as_many.job.profile).bound
+    assert said[more] == pytest.approx(wanted, rel=1e-9)
 
 
 def test_what_there_is_no_time_for_is_said(spaces: Spaces) -> None:

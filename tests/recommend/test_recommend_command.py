@@ -28,6 +28,12 @@ RECOMMEND = [
     *SETS, *FEW, "--hosts", "4", "--jobs", "1",
 ]  # fmt: skip
 
+_PRICES = [
+    f"{{per_hour: 1, currency: {currency}, source: a, date: 2026-11-27}}"
+    for currency in ("EUR", "USD")
+]
+TWO_PRICES = f"search.settings={{cluster.hosts.default.rent: [{', '.join(_PRICES)}]}}"
+
 
 def test_yes_with_a_design_that_can_be_simulated_and_planned(tmp_path: Path) -> None:
     done = command(*RECOMMEND, "--target", "100 examples/s", cwd=tmp_path)
@@ -81,9 +87,11 @@ def test_no_with_what_forbids_it(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "No, not 2.00G examples/s with 3 hosts: the best found is" in done.stdout
     assert "forbids: trainer: cores: " in done.stdout
+    assert "cost/1e9 examples" not in done.stdout  # no host has a price
     assert "cannot reach it by their bounds" in done.stdout
     found = answer(*few, cwd=tmp_path, code=3)
     assert found["met"] is False
+    assert (found["asked"]["target"], found["asked"]["target_unit"]) == (2e9, "examples/s")
     assert found["barriers"]
 
 
@@ -106,24 +114,59 @@ def test_prices_decide_where_there_are_some(tmp_path: Path) -> None:
         r"\(a contract, 2026-11-27\)",
         done.stdout,
     )
+    assert "the cheapest design found (per hour) is" in done.stdout
+    assert "cost/1e9 examples" in done.stdout
     none = command(*RECOMMEND, "--set", RENT, "--budget", "1 EUR/h", cwd=tmp_path)
     assert none.returncode == 3
     assert "no: none of" in none.stderr
+    assert "costs at most 1.00 EUR an hour; the cheapest costs 4.00 EUR" in none.stderr
+
+
+def test_without_a_target_cost_is_that_of_an_example(tmp_path: Path) -> None:
+    """The first row is the cheapest of those shown, and what is shown is what was asked for."""
+    few = [*RECOMMEND, "--hosts", "3", "--set", RENT]
+    found = answer(*few, "--by", "cost", "--budget", "5k EUR/month", cwd=tmp_path)
+    assert found["asked"]["by_means"] == "the least cost per example"
+    assert found["asked"]["budget"] == pytest.approx(5000 / 730)
+    assert found["asked"]["budget_unit"] == "EUR/h"
+    rows = [found["chosen"], *found["tied"], *found["others"]]
+    assert len(rows) > 1
+    for row in rows:
+        billion = row["per_hour"] / 3600 * 1e9 / row["examples_per_second"]
+        assert row["cost_per_billion"] == pytest.approx(billion)
+        assert row["cost_per_billion"] >= rows[0]["cost_per_billion"]
+        assert row["currency"] == "EUR"
+    page = next((tmp_path / "runs").glob("*-recommendation*/report.html")).read_text()
+    assert "EUR for a billion examples, the least cost per example found" in page
+    assert "cost/1e9 examples" in page
+
+
+def test_without_a_target_hosts_are_those_of_the_throughput(tmp_path: Path) -> None:
+    found = answer(*RECOMMEND, "--by", "hosts", cwd=tmp_path)
+    rows = [found["chosen"], *found["tied"], *found["others"]]
+    each = [row["examples_per_second"] / row["hosts"] for row in rows]
+    assert each[0] == max(each)
+    page = next((tmp_path / "runs").glob("*-recommendation*/report.html")).read_text()
+    assert "the most examples/s per host found" in page
+    assert re.search(r"<th[^>]*>[^/]*examples/s per host", page)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--by", "cost"], "not every host of cluster profile"),
-        (["--budget", "50/h"], "not every host of cluster profile"),
+        (["--budget", "50 USD/h"], "not every host of cluster profile"),
+        (["--by", "cost", "--dry-run"], "not every host of cluster profile"),
         (["--target", "fast"], "expected examples per second such as '2M examples/s', got 'fast'"),
-        (["--budget", "cheap"], "expected an amount per hour such as '50/h', got 'cheap'"),
+        *((["--set", RENT, "--dry-run", "--budget", given], "such as '50 EUR/h' or '36k EUR/month'")
+          for given in ("50", "36k", "50k/h", "3000 month", "50 USD/h", "500 ct/h")),
+        (["--set", TWO_PRICES, "--dry-run", "--by", "cost"], "prices are in EUR and USD, and amou"),
         (["--set", "cluster.colocate=true"], "divides hosts among roles"),
         (["--set", "roles.trainers=[1, 2]"], "takes no `sweep`"),
         (["--set", "search.hosts=[0]"], "search.hosts"),
         (["--set", "search.host=[2]"], "did you mean 'hosts'?"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_sentence(tmp_path: Path, words: list[str], said: str) -> None:
     done = command(*RECOMMEND, *words, cwd=tmp_path)
     assert done.returncode == 2, done.stdout

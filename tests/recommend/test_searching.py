@@ -154,7 +154,7 @@ def test_a_budget_is_hard(spaces: Spaces) -> None:
     answer = searched(space, Demand(budget=prices[0]))
     assert answer.chosen.candidate.per_hour == prices[0]
     assert answer.found.beyond_budget > 0
-    with pytest.raises(NoDesignError, match="costs at most 1 an hour; the cheapest costs"):
+    with pytest.raises(NoDesignError, match=r"costs at most 1\.00 EUR an hour; the cheapest costs"):
         searched(space, Demand(budget=1.0))
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from recsim_train import calls
 from recsim_train.config.errors import UserError
+from recsim_train.designs.making import space
 from recsim_train.placement.hosts import hosts_of
+from recsim_train.session.caller import NOBODY
 from recsim_train.strategy.registry import strategies
-from tests.recommend.conftest import CORES, RENT, Spaces
+from tests.recommend.conftest import CORES, QUICK, RENT, ROOT, Spaces
 
 FEW: dict[str, Any] = {
     "embedding_hosts": [1], "dense_hosts": [1], "trainers_per_host": [1], "servers_per_host": [1],
@@ -77,6 +83,64 @@ def test_types_of_hosts_are_settings_too(spaces: Spaces) -> None:
     assert types[4] is not None
 
 
+def test_values_of_settings_arrive_as_they_are(spaces: Spaces) -> None:
+    """Texts with commas, colons and quotes, empty text, text that looks like a number; lists."""
+    sources = ["price list, on demand, Linux", "AWS: on demand", "a #1", "'q'", "[x]"]
+    rent = "cluster.hosts.default.rent={per_hour: 2, currency: EUR, source: a, date: 2026-11-27}"
+    few = {**FEW, "strategies": "false", "hosts": [2]}
+    for key, values, found in (
+        ("cluster.hosts.default.rent.source", sources,
+         lambda c: c.job.profile.hosts["default"].rent.source),
+        ("cluster.hosts.default.rent.currency", ["007", "1e3"], lambda c: c.rented.currency),
+        ("model.top_mlp", [[64, 1], [8, 1]], lambda c: list(c.job.plan.experiment.model.top_mlp)),
+        ("strategy.tags", ["", "bottom.0=dp"],
+         lambda c: c.job.plan.strategy.options.get("tags", "")),
+    ):  # fmt: skip
+        kind = "hierarchical" if key.startswith("strategy") else "allreduce"
+        settings = f"{{{key}: {json.dumps(values)}}}"
+        designs = spaces(f"strategy={kind}", rent, settings=settings, **few).candidates
+        assert sorted(map(found, designs), key=str) == sorted(values, key=str), key  # type: ignore[no-untyped-call]
+        assert [c.job.settings[key] for c in designs] == values
+
+
+def test_a_wrong_value_of_a_setting_is_shown_where_it_stands(tmp_path: Path) -> None:
+    text = (ROOT / "experiments/quickstart.yaml").read_text()
+    text = text.replace("\nsearch:", "\nold_search:")
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"{text}\nsearch:\n  settings:\n    roles.readers:\n    - 0\n    - many\n")
+    number = len(file.read_text().splitlines())
+    study = calls.load(file, ROOT / "tests/frozen-2core.yaml", QUICK)
+    with pytest.raises(UserError, match=rf"mine\.yaml:{number}:7: roles\.readers: expected an int"):
+        space(study, 3, NOBODY)
+
+
+def test_settings_of_a_mapping_keep_its_own_profile(tmp_path: Path) -> None:
+    """What an experiment that is no file changes of the profile holds in each combination."""
+    file = ROOT / "experiments" / "quickstart.yaml"
+    given = yaml.safe_load(file.read_text()) | {
+        "cluster": {"extends": str(ROOT / "tests/frozen-2core.yaml"), "name": "mine"},
+        "search": {"settings": {"execution.wire": ["full", "bfloat16"]}, "strategies": False} | FEW,
+    }
+    study = calls.load(given, overrides=[*QUICK, "strategy=allreduce"])
+    found = space(study, None, NOBODY).candidates
+    assert [c.job.profile.name for c in found] == ["mine", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("{execution.wire: []}", "search.settings.execution.wire: expected at least one value"),
+        ("{search.hosts: [2]}", "search cannot be swept"),
+        ("{sweep.keep_runs: [true]}", "sweep cannot be swept"),
+        ("{roles.trainers: [[1, 2]]}", "roles.trainers: expected an integer"),
+    ],
+)
+def test_settings_that_cannot_be(spaces: Spaces, settings: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        spaces("strategy=allreduce", settings=settings, **FEW)
+    assert said in str(error.value)
+
+
 def test_trainers_hold_the_tables_where_there_are_no_servers(spaces: Spaces) -> None:
     found = spaces("strategy=flat_ps", strategies="false", most=4)
     apart = {
@@ -95,7 +159,25 @@ def test_hosts_come_from_the_racks_or_the_roles(spaces: Spaces) -> None:
     assert spaces("strategy=allreduce", racks, **few).most_hosts == 6
     roles = ["roles.trainers=3", "roles.embedding_servers=1", "roles.dense_servers=0"]
     assert spaces("strategy=allreduce", *roles, **few).most_hosts == 4
-    assert spaces("strategy=allreduce", racks, most=9, **few).impossible  # racks are too few
+    for most, found in ((None, 6), (9, 6), (5, 5)):
+        space = spaces("strategy=allreduce", racks, most=most, **few)
+        assert space.most_hosts == max(c.hosts for c in space.candidates) == found
+    unequal = "cluster.topology={racks: 3, hosts_per_rack: [3, 1, 1], oversubscription: 2}"
+    assert spaces("strategy=allreduce", unequal, most=9, **few).most_hosts == 5
+    there = "cluster.most_hosts=7"
+    for sets in ([there], [there, racks], [there, "search.hosts=[4, 30]"], [there, *roles]):
+        space = spaces("strategy=allreduce", *sets, **few)
+        most = 6 if racks in sets else 7
+        assert space.most_hosts == most
+        assert max(c.hosts for c in space.candidates) <= most
+
+
+def test_processes_that_share_a_host_count_once(spaces: Spaces) -> None:
+    """Also where they do not fill the last one."""
+    few = {key: value for key, value in FEW.items() if key != "hosts"} | {"strategies": "false"}
+    shared = "cluster.per_host={trainer: 2, embedding_server: 4}"
+    roles = ["roles.trainers=5", "roles.embedding_servers=3", "roles.dense_servers=1"]
+    assert spaces("strategy=allreduce", shared, *roles, **few).most_hosts == 3 + 1 + 1
 
 
 def test_prices_are_of_all_hosts(spaces: Spaces) -> None:

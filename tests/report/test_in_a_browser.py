@@ -17,6 +17,7 @@ from recsim_train.validation.folder import MEASURED, ValidationFolder
 from recsim_train.validation.page import write
 from tests.browser import PROGRAM, Tab, check_whole, tab
 from tests.sweep.made import scaling
+from tests.sweep.made import sweep as swept
 
 pytestmark = [
     pytest.mark.browser,
@@ -144,3 +145,23 @@ def test_who_points_at_something_is_told_what_it_is(
           return tip.hidden ? "" : tip.textContent;
         }})()""")
         assert words in told
+
+
+def test_amounts_of_different_currencies_are_not_sorted_among_each_other(
+    tmp_path: Path, factory: Any, browser: Tab
+) -> None:
+    costs = [(5.0, "USD"), (2.0, "EUR"), (30.0, "USD"), (1200.0, "EUR")]
+    points = [
+        ({"roles.trainers": n}, {"examples_per_second": 1.0, "cost_per_billion": cost,
+                                 "currency": currency})
+        for n, (cost, currency) in enumerate(costs, start=1)
+    ]  # fmt: skip
+    swept(tmp_path, points)
+    browser.open(written(report_on_sweep(tmp_path / "made-sweep", tmp_path / "out")), 1400)
+    table = 'document.querySelector("#points table")'
+    browser.value(f"""[...{table}.querySelectorAll("th button")].find(
+        (button) => button.textContent.startsWith("cost/")).click()""")
+    place = f"""[...{table}.tHead.rows[0].cells].findIndex(
+        (head) => head.textContent.startsWith("cost/"))"""
+    cells = f"[...{table}.tBodies[0].rows].map((row) => row.cells[{place}].textContent)"
+    assert browser.value(cells) == ["2.00 EUR", "1,200 EUR", "5.00 USD", "30.0 USD"]

@@ -75,6 +75,32 @@ def test_one_rack_after_the_other(plans: Plans, clusters: Clusters) -> None:
         racks_by_process(plan, small)
 
 
+@pytest.mark.parametrize(
+    ("arrange", "racks"),
+    [("spread", [0, 1, 2, 0, 0, 2, 0, 0]), ("fill", [0, 0, 0, 0, 0, 1, 2, 2])],
+)
+def test_racks_that_differ(
+    plans: Plans, clusters: Clusters, arrange: str, racks: list[int]
+) -> None:
+    """Five hosts, one, two: who finds a rack full goes to the next."""
+    plan = plans(roles=MANY)
+    given = topology(racks=3, arrange=arrange, hosts_per_rack=(5, 1, 2))
+    assert list(racks_by_process(plan, clusters(topology=given)).values()) == racks
+    small = topology(racks=3, arrange=arrange, hosts_per_rack=(4, 1, 2))
+    with pytest.raises(UserError, match=r"3 racks of 1 to 4 hosts are too few .* 8 hosts"):
+        racks_by_process(plan, clusters(topology=small))
+
+
+def test_no_job_has_more_hosts_than_there_are(plans: Plans, clusters: Clusters) -> None:
+    plan = plans(roles=MANY)  # eight
+    assert len(hosts_of(plan.instances, clusters(most_hosts=8))) == 8
+    with pytest.raises(UserError, match=r"7 hosts \(most_hosts\) are too few .* 8 hosts"):
+        hosts_of(plan.instances, clusters(most_hosts=7))
+    roomy = clusters(most_hosts=7, topology=topology(hosts_per_rack=10))
+    with pytest.raises(UserError, match="most_hosts"):
+        hosts_of(plan.instances, roomy)
+
+
 def test_hosts_that_are_left(plans: Plans, clusters: Clusters) -> None:
     instances = plans(roles=MANY).instances  # eight
 
@@ -85,6 +111,9 @@ def test_hosts_that_are_left(plans: Plans, clusters: Clusters) -> None:
     assert left(topology=topology(hosts_per_rack=10)) == 12
     assert left(topology=topology()) is None
     assert left() is None
+    assert left(most_hosts=11) == 3
+    assert left(topology=topology(hosts_per_rack=(5, 4))) == 1
+    assert left(most_hosts=8, topology=topology(hosts_per_rack=10)) == 0
 
 
 # ------------------------------------------------------------------ by hand
@@ -211,6 +240,8 @@ def test_oversubscription(plans: Plans, clusters: Clusters) -> None:
     whole = 16 * NIC / 4
     found = uplinks(oversubscription=4, hosts_per_rack=16)
     assert found == pytest.approx(dict.fromkeys(expected, whole))
+    found = uplinks(oversubscription=4, hosts_per_rack=(16, 8))
+    assert found == pytest.approx({k: whole / (1 + ("[1]" in k)) for k in expected})
 
 
 # ------------------------------------------------------------------ whole runs

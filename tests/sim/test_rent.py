@@ -19,8 +19,8 @@ Clusters = Callable[..., Cluster]
 ROLES = {"trainers": 3, "embedding_servers": 2, "dense_servers": 1}
 
 
-def rent(per_hour: float, source: str = "a contract") -> dict[str, Any]:
-    return {"per_hour": per_hour, "currency": "EUR", "source": source, "date": "2026-11-01"}
+def rent(per_hour: float, source: str = "a contract", currency: str = "EUR") -> dict[str, Any]:
+    return {"per_hour": per_hour, "currency": currency, "source": source, "date": "2026-11-01"}
 
 
 def host(**more: Any) -> dict[str, Any]:
@@ -43,6 +43,17 @@ def test_one_machine_is_paid_once(plans: Plans, clusters: Clusters) -> None:
     found = rented(plan, clusters(colocate=True, hosts={"default": host(rent=rent(2.0))}))
     assert found is not None
     assert (found.hosts, found.per_hour) == (1, 2.0)
+
+
+def test_amounts_of_two_currencies_are_not_added(plans: Plans, clusters: Clusters) -> None:
+    hosts = {
+        "default": host(rent=rent(2.0)), "dense_server": host(rent=rent(1.0, currency="USD")),
+        "reader": host(rent=rent(1.0, currency="CHF")),
+    }  # fmt: skip
+    assert rented(plans(roles=ROLES), clusters(hosts=hosts)) is None
+    found = rented(plans(roles={**ROLES, "dense_servers": 0}), clusters(hosts=hosts))
+    assert found is not None
+    assert found.currency == "EUR"
 
 
 def test_nothing_is_said_where_one_has_no_price(plans: Plans, clusters: Clusters) -> None:

@@ -99,10 +99,10 @@ def busy_cores(plan: Plan, cluster: Cluster) -> int:
 
 
 def rented(plan: Plan, cluster: Cluster) -> Rented | None:
-    """What all hosts cost; None where one of them has no price."""
+    """What all hosts cost; None where one of them has no price, or has it in another currency."""
     hosts = hosts_of(plan.instances, cluster)
     rents = [host.kind.rent for host in hosts if host.kind.rent is not None]
-    if len(rents) < len(hosts):
+    if len(rents) < len(hosts) or len({rent.currency for rent in rents}) > 1:
         return None
     sources = dict.fromkeys(f"{rent.source}, {rent.date}" for rent in rents)
     whole = fsum(rent.per_hour for rent in rents)
