@@ -66,6 +66,7 @@ from recsim_train.config.cluster import (
 )
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results import environment
+from recsim_train.results.code import code_of
 from recsim_train.results.drift import MOVED
 
 OWN = "predictions of its own runs"
@@ -136,7 +137,7 @@ def calibrate_machine(
         calibration = Calibration(
             date=datetime.now().astimezone().date().isoformat(),
             machine=environment.machine_name(),
-            versions=environment.versions(),
+            versions=environment.versions() | {"code": code_of()},
             background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
             machine_speed=speeds,
             command=command if isinstance(command, str) else " ".join(command),

@@ -105,7 +105,7 @@ DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Keep the runs that are complete, do the others.")
+    bool, typer.Option("--resume", help="Keep complete runs of this code, do the others.")
 ]
 JobsOption = Annotated[
     int | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import os
@@ -11,7 +10,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from datetime import datetime
-from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from typing import Any
 from recsim_train.results import cgroup
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_MODIFIED = "-modified"
 PACKAGES = ("torch", "numpy", "pandas", "pyarrow", "simpy", "pydantic")
 
 
@@ -132,28 +129,7 @@ def git_revision() -> str | None:
     commit = _git(_PACKAGE, "rev-parse", "--short=12", "HEAD")
     if not commit:
         return None
-    return commit + _MODIFIED if _git(_PACKAGE, "status", "--porcelain", "--", ".") else commit
-
-
-def code_revision() -> str:
-    """The code that runs: its commit, or, where that does not say it all (files differ, or no git
-    knows the package), a digest of the package's sources behind it."""
-    revision = git_revision()
-    if revision is not None and not revision.endswith(_MODIFIED):
-        return revision
-    return f"{revision or 'sources'}-{_sources_digest()}"
-
-
-@lru_cache
-def _sources_digest() -> str:
-    """Of the names and contents of all files that the package consists of, as they were when this
-    was first asked."""
-    digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            name, content = path.relative_to(_PACKAGE).as_posix(), path.read_bytes()
-            digest.update(f"{name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:12]
+    return f"{commit}-modified" if _git(_PACKAGE, "status", "--porcelain", "--", ".") else commit
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
+from recsim_train.results.code import code_of, made_anew
 from recsim_train.results.commands import repeatable
 from recsim_train.results.figures import Summary, document_of, summary_of
 from recsim_train.results.folder import clean, newest_first, numbered, read_json, slug
@@ -156,6 +157,7 @@ def manifest_of(plan: Plan, world: World, cluster: Cluster | None, run_id: str) 
         "strategy": {"kind": plan.strategy.kind, "options": plan.strategy.options},
         "seed": plan.experiment.seed,
         "identity": identity(plan, world, cluster),
+        "code": code_of([plan.strategy]),
         "comparison_key": comparison_key(plan.experiment, plan.strategy),
         "configuration": resolved(plan.experiment),
         "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
@@ -322,20 +324,33 @@ def _document(path: Path, file: str) -> dict[str, Any]:
 
 
 def find_complete(
-    out: Path, plan: Plan, world: World, cluster: Cluster | None, *, emulated: bool = False
+    out: Path,
+    plan: Plan,
+    world: World,
+    cluster: Cluster | None,
+    *,
+    emulated: bool = False,
+    say: Callable[[str], object] = lambda _: None,
 ) -> RunRecord | None:
-    """The newest run of exactly these settings under ``out`` that made all of its steps, for
-    ``--resume``: one that diverged would diverge again. ``emulated``: on emulated hosts."""
+    """The newest run of exactly these settings and this code under ``out`` that made all of its
+    steps, for ``--resume``: one that diverged would diverge again. ``emulated``: on emulated hosts;
+    ``say``: hears of the newest where all are of other code."""
     base, wanted = base_name(plan, world, cluster), identity(plan, world, cluster)
+    code, others = code_of([plan.strategy]), []
     for path in newest_first(out / base):
         try:
             record = read_run(path)
         except UserError:
             continue  # damaged or still being written: it is done again
         alike = (record.facts.emulated is not None) == emulated
-        if record.whole and alike and record.manifest.get("identity") == wanted:
+        if not (record.whole and alike and record.manifest.get("identity") == wanted):
+            continue
+        if record.manifest.get("code") == code:
             note_finished()
             return record
+        others.append(record)
+    for record in others[:1]:
+        say(made_anew(record.path, record.manifest.get("code"), code))
     return None
 
 

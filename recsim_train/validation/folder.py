@@ -44,8 +44,7 @@ AGREED = {
     "seed": "the order's seed",
     "code": "the code",
 }
-"""What ``predictions.json`` has as a hash (``agreed``), the code by its revision, and what must be
-the same to go on."""
+"""What ``predictions.json`` has as a hash (``agreed``), and what must be the same to go on."""
 
 
 def now() -> str:
