@@ -147,10 +147,14 @@ def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> 
 def show_runs(runs: Iterable[Run], json: bool, examples: float | None = None) -> None:
     """Finished runs. ``examples``: of a whole training, whose time is asked. Exit code 1 if a model
     diverged."""
+    from recsim_train.trace.facts import beyond_said
+
     records = [run.record for run in runs]
     for record in records:
-        if malformed := record.facts.malformed:
-            common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
+        malformed = record.facts.malformed
+        replaced = [f"malformed rows were replaced: {malformed}"] if malformed else []
+        for said in [*replaced, *beyond_said(record.facts.ids_beyond)]:
+            common.say(f"note: {record.run_id}: {said}")
     if json:
         common.print_json(_document(records, examples))
     else:

@@ -18,6 +18,7 @@ from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job, this_machine
 from recsim_train.session.profile import measure_machine
+from recsim_train.trace.facts import beyond_said
 
 LOCAL = Path(PROFILES) / "local.yaml"
 """Where the profile of this machine lies, under the current folder."""
@@ -241,7 +242,8 @@ def ensure_data(loaded: Loaded, caller: Caller, *, make: bool = True) -> None:
                     f"{FORMATS[source_of(data.path)].name} with the generator"
                 )
                 generate(loaded.experiment, path, rows, caller)
-    check_data(loaded.experiment.model, data)
+    for said in beyond_said(check_data(loaded.experiment.model, data)):
+        caller.say(f"note: at the beginning of {path}: {said}")
 
 
 def generate(experiment: Experiment, target: Path, rows: int, caller: Caller) -> None:

@@ -283,6 +283,39 @@ class WhatIf:
     many."""
 
 
+_HASHES = 1 << 24
+"""Numbers from here on are taken for hashes, which are meant to share rows."""
+_MOST_TABLES = 5
+"""Tables that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondRows:
+    """Ids of a table that lie beyond its rows: by their remainder they share those of others."""
+
+    table: int
+    """From 0."""
+    rows: int
+    """That the table has; the first is that of missing values."""
+    share: float
+    """Of the examples whose id lies beyond."""
+    largest: int
+    """Of the ids."""
+
+
+def beyond_said(tables: Iterable[BeyondRows]) -> list[str]:
+    """A sentence on tables whose ids are no hashes, if there are such."""
+    said = [
+        f"table {one.table}: {100 * one.share:.3g} % of its ids lie beyond its {one.rows:,} "
+        f"row{'s' * (one.rows > 1)} and share rows with others ({one.largest + 2:,} rows would "
+        "hold all)"
+        for one in sorted(tables, key=lambda one: -one.share)
+        if one.largest < _HASHES
+    ]
+    more = [f"{len(said) - _MOST_TABLES} more tables"] if len(said) > _MOST_TABLES else []
+    return ["; ".join([*said[:_MOST_TABLES], *more])] if said else []
+
+
 @dataclass(frozen=True, slots=True)
 class Diverged:
     """A model that left the finite numbers: a training loss or held-out score is infinite or NaN.
@@ -396,6 +429,8 @@ class Facts:
     """By kind."""
     malformed: str | None = None
     """The same in words, where there are any."""
+    ids_beyond: list[BeyondRows] = field(default_factory=list)
+    """Tables with ids beyond their rows."""
     epochs: float | None = None
     """How often the data were gone through."""
     rows_read: int | None = None
