@@ -58,11 +58,12 @@ def _ended(end: BaseException) -> int | str | None:
     number = signals.received()
     if number is not None or isinstance(end, KeyboardInterrupt):
         command = ["recsim-train", *sys.argv[1:]]
-        if "--resume" not in command:
+        again = "go on" if signals.finished() else "begin again"
+        if signals.finished() and "--resume" not in command:
             command.append("--resume")
         alone = "RANK" not in os.environ  # one of torchrun's processes cannot go on by itself
-        goes_on = alone and command[1] in RESUMABLE and signals.finished()
-        how = f"; to go on: {shlex.join(command)}" if goes_on else ""
+        goes_on = alone and command[1:2] and command[1] in RESUMABLE
+        how = f"; to {again}: {shlex.join(command)}" if goes_on else ""
         with suppress(OSError):
             print(f"interrupted{how}", file=sys.stderr, flush=True)
         return 128 + (number or signal.SIGINT)

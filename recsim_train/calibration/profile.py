@@ -8,6 +8,7 @@ predict, and nothing is tuned on them.
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import time
 from collections.abc import Sequence
@@ -140,7 +141,7 @@ def calibrate_machine(
             versions=environment.versions() | {"code": code_of()},
             background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
             machine_speed=speeds,
-            command=command if isinstance(command, str) else " ".join(command),
+            command=command if isinstance(command, str) else shlex.join(command),
             residuals=prices.residuals,
             fit_errors=prices.fit_errors,
             valid_range=grid.ranges(measuring.settings),

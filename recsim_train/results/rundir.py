@@ -40,7 +40,10 @@ Status = Literal["complete", "partial", "interrupted"]
 FORMAT = 1
 MANIFEST, ENVIRONMENT, SUMMARY = "manifest.json", "environment.json", "summary.json"
 _NEEDED = {
-    MANIFEST: ("format", "run_id", "world", "strategy", "comparison_key", "configuration"),
+    MANIFEST: (
+        *("format", "run_id", "world", "strategy.kind", "comparison_key"),
+        *(f"configuration.training.{steps}" for steps in ("steps", "warmup_steps")),
+    ),
     ENVIRONMENT: ("versions",),
     SUMMARY: (),  # `summary_of` checks it
 }
@@ -289,13 +292,18 @@ def read_run(path: Path) -> RunRecord:
             f"{path} was written in format {manifest.get('format')!r}, this version reads {FORMAT}"
         )
     found = {file: _document(path, file) for file in _NEEDED}
+    version, code = (
+        _at(found[ENVIRONMENT], "versions.recsim-train"),
+        manifest.get("code", "not said"),
+    )
+    damaged = (
+        f"{path} is a damaged run directory, or another version's (recsim-train {version}, code "
+        f"{code}):"
+    )
     for file, keys in _NEEDED.items():
-        missing = [key for key in keys if key not in found[file]]
+        missing = [key for key in keys if _at(found[file], key) is None]
         if missing:
-            raise UserError(f"{path} is a damaged run directory: {file} lacks {missing[0]!r}")
-    strategy = manifest["strategy"]
-    if not isinstance(strategy, dict) or "kind" not in strategy:
-        raise UserError(f"{path} is a damaged run directory: {MANIFEST} names no strategy")
+            raise UserError(f"{damaged} {file} lacks {missing[0]!r}")
     if manifest["world"] not in ("simulated", "real"):
         raise UserError(f"{path} is a damaged run directory: {MANIFEST} names no known world")
     with _damage(path):
@@ -303,10 +311,15 @@ def read_run(path: Path) -> RunRecord:
     try:
         summary = summary_of(found[SUMMARY])
     except ValueError as error:
-        raise UserError(
-            f"{path} is a damaged run directory, or another version's: {SUMMARY} {error}"
-        ) from None
+        raise UserError(f"{damaged} {SUMMARY} {error}") from None
     return RunRecord(path, manifest, found[ENVIRONMENT], summary)
+
+
+def _at(document: Any, key: str) -> Any:
+    """What a document has under a dotted key; None: nothing."""
+    for part in key.split("."):
+        document = document.get(part) if isinstance(document, dict) else None
+    return document
 
 
 def _document(path: Path, file: str) -> dict[str, Any]:

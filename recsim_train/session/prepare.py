@@ -39,6 +39,9 @@ class Profiles:
     def of(self, loaded: Loaded) -> Cluster | None:
         """The profile of a point; a measurement does not need one. Raises UserError."""
         wanted = self.name or loaded.experiment.cluster
+        beside = loaded.path.parent / wanted
+        if self.name is None and beside.suffix in (".yaml", ".yml") and beside.is_file():
+            wanted = str(beside)  # wherever the experiment's folder is put
         key = f"{wanted} {loaded.profile_sets!r}"
         if key not in self.read:
             self.read[key] = self._found(wanted, loaded)

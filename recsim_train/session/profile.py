@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import hypot
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import FORMAT, Cluster
@@ -122,7 +123,7 @@ def measure_links_of(name: str, target: Path, caller: Caller) -> Cluster:
         },
         "costs": {price: costs[price] for price in PRICES},
     }
-    said = f"# Written by `recsim-train calibrate --emulate {name}`.\n"
+    said = f"# Written by `recsim-train calibrate --emulate {quote(name)}`.\n"
     put(target, (said + dump_yaml(own)).encode())
     dearer = ", ".join(f"{price} {times:.2f}" for price, times in found.dearer.items())
     caller.say(

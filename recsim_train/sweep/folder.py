@@ -174,7 +174,7 @@ def what_changed(old: Mapping[str, Any], new: Mapping[str, Any], most: int = 5) 
         for key in dict.fromkeys([*a, *b])
         if a.get(key) != b.get(key)
     ]
-    before, now = ([point["identity"] for point in sweep["points"]] for sweep in (old, new))
+    before, now = ([point.get("identity") for point in sweep["points"]] for sweep in (old, new))
     if not differing and before != now:
         return f"it has {len(before)} other points (now {len(now)})"
     more = f" and {len(differing) - most} more" if len(differing) > most else ""
@@ -193,14 +193,23 @@ def read_sweep(path: Path) -> SweepRecord:
             raise UserError(
                 f"{path} was written in format {header['format']!r}, this version reads {FORMAT}"
             )
+        for key in ("name", "axes", "points", "settings", "command"):
+            if header.get(key) is None:
+                raise KeyError(key)
         folder = SweepFolder(path, header)
         if (path / TABLE).is_file():
             folder.rows = {row["point"]: row for row in _read_parquet(path / TABLE, header)}
         for file in sorted((path / POINTS).glob("*.json")):
             folder.rows[int(file.stem)] = read_json(file)
         return SweepRecord(path, header, [folder.full_row(n) for n in sorted(folder.rows)])
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UserError(f"{path} is a damaged sweep: {type(error).__name__}: {error}") from None
+    except KeyError as error:
+        raise UserError(f"{path} is a damaged sweep, or another version's: lacks {error}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is a damaged sweep: {error}") from None
+    except (TypeError, IndexError, AttributeError):
+        raise UserError(
+            f"{path} is a damaged sweep, or another version's: {SWEEP} does not hold what it should"
+        ) from None
 
 
 def figures_of(record: SweepRecord) -> dict[int, dict[str, Any]]:
@@ -251,7 +260,7 @@ def _read_parquet(path: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]
         raise ValueError(f"{path.name} is damaged") from None
     written = [column for column, kind in _types(header).items() if kind == "json"]
     for row in rows:
-        row |= {c: json.loads(row[c]) for c in written if row[c] is not None}
+        row |= {c: json.loads(row[c]) for c in written if row.get(c) is not None}
     return rows
 
 

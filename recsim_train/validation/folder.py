@@ -206,7 +206,7 @@ def find_started(base: Path, agreed: Mapping[str, str]) -> ValidationFolder | No
         if not is_validation(path):
             continue
         found = ValidationFolder.read(path)
-        theirs = found.predictions["agreed"]
+        theirs = found.predictions.get("agreed", {})
         differing = [said for key, said in AGREED.items() if theirs.get(key) != agreed[key]]
         if not differing:
             return found
