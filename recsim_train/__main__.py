@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from recsim_train import signals
 from recsim_train.cli import output
+from recsim_train.config.errors import harmless
 
 RESUMABLE = ("recommend", "run", "simulate", "validate")
 _STDERR = 2
@@ -78,7 +79,7 @@ def _failed(end: BaseException) -> int:
     """The exit code; says what went wrong."""
     said = output.unable(end) if isinstance(end, OSError) else output.fault(end)
     with suppress(OSError):
-        print(f"failed: {said}", file=sys.stderr, flush=True)
+        print(f"failed: {harmless(said)}", file=sys.stderr, flush=True)
     return 1
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 import typer
 
 from recsim_train.cli import progress
+from recsim_train.config.errors import harmless
 
 if TYPE_CHECKING:
     from recsim_train.session.caller import Caller
@@ -146,6 +147,11 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             raise RuntimeError("something ended early") from error
 
     return run
+
+
+def tell(text: str) -> None:
+    """An answer, on standard output."""
+    print(harmless(text))
 
 
 def print_json(document: object) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
+from recsim_train.config.errors import harmless
 from recsim_train.trace.progress import Meter, about
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Heard:
 
 def say(text: str) -> None:
     """A message to the person: standard error, so that --json stays one document."""
-    print(text, file=Heard(sys.stderr), flush=True)
+    print(harmless(text), file=Heard(sys.stderr), flush=True)
 
 
 class _Pace:
