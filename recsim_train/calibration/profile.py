@@ -67,8 +67,8 @@ from recsim_train.config.cluster import (
 )
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results import environment
-from recsim_train.results.code import code_of
 from recsim_train.results.drift import MOVED
+from recsim_train.results.environment import code_of
 
 OWN = "predictions of its own runs"
 _OWN = 5.0, 3.0

@@ -24,7 +24,7 @@ from recsim_train.designs.wanted import By, Demand
 from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish
-from recsim_train.results.code import code_of, made_anew
+from recsim_train.results.environment import code_of, made_anew
 from recsim_train.results.folder import RUNS, free_path, json_bytes, slug, writable
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller

@@ -23,8 +23,8 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
-from recsim_train.results.code import code_of, made_anew
 from recsim_train.results.commands import repeatable
+from recsim_train.results.environment import code_of, made_anew
 from recsim_train.results.figures import Summary, document_of, summary_of
 from recsim_train.results.folder import clean, newest_first, numbered, read_json, slug
 from recsim_train.results.interval import of_summary

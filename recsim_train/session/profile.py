@@ -17,8 +17,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.profiles import find_cluster, load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
-from recsim_train.results.code import code_of
-from recsim_train.results.environment import machine_name
+from recsim_train.results.environment import code_of, machine_name
 from recsim_train.results.folder import put, writable
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
@@ -57,9 +56,8 @@ def measure_machine(
             was = None if cluster.calibration is None else cluster.calibration.machine
             if was != (here := machine_name()):
                 caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
-            made = {} if cluster.calibration is None else cluster.calibration.versions
-            if made.get("code") != (code := code_of()):
-                whose = made.get("code", "not known which")
+            whose = cluster.calibration and cluster.calibration.versions.get("code")
+            if whose != (code := code_of()):
                 caller.say(f"note: {target} was measured by other code ({whose}; now {code})")
         else:
             said = "Written by `recsim-train calibrate`; edit a copy, not this file."

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import UserError
-from recsim_train.results.code import made_anew
+from recsim_train.results.environment import made_anew
 from recsim_train.results.folder import (
     SWEEP,
     clean,
@@ -189,24 +189,20 @@ def read_sweep(path: Path) -> SweepRecord:
     """Read a sweep, finished or not. Raises UserError, one sentence, for anything else."""
     try:
         header = read_json(path / SWEEP)
-        if header["format"] != FORMAT:
-            raise UserError(
-                f"{path} was written in format {header['format']!r}, this version reads {FORMAT}"
-            )
+        if (form := header.get("format")) != FORMAT:
+            raise UserError(f"{path} was written in format {form!r}, this version reads {FORMAT}")
         for key in ("name", "axes", "points", "settings", "command"):
             if header.get(key) is None:
-                raise KeyError(key)
+                raise ValueError(f"it lacks {key!r}")
         folder = SweepFolder(path, header)
         if (path / TABLE).is_file():
             folder.rows = {row["point"]: row for row in _read_parquet(path / TABLE, header)}
         for file in sorted((path / POINTS).glob("*.json")):
             folder.rows[int(file.stem)] = read_json(file)
         return SweepRecord(path, header, [folder.full_row(n) for n in sorted(folder.rows)])
-    except KeyError as error:
-        raise UserError(f"{path} is a damaged sweep, or another version's: lacks {error}") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} is a damaged sweep: {error}") from None
-    except (TypeError, IndexError, AttributeError):
+        raise UserError(f"{path} is a damaged sweep, or another version's: {error}") from None
+    except (KeyError, TypeError, IndexError, AttributeError):
         raise UserError(
             f"{path} is a damaged sweep, or another version's: {SWEEP} does not hold what it should"
         ) from None

@@ -9,9 +9,8 @@ from typing import Any
 
 from recsim_train.config.dump import plain, resolved
 from recsim_train.report.caveats import elsewhere
-from recsim_train.results.code import code_of
 from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import machine
+from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import RUNS, free_path, writable
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, flat_settings, row_of
 from recsim_train.session.caller import Caller

@@ -283,24 +283,22 @@ class WhatIf:
     many."""
 
 
-_HASHES = 1 << 24
-"""Numbers from here on are taken for hashes, which are meant to share rows."""
-_MOST_TABLES = 5
-"""Tables that a sentence names."""
+_HASHES, _MOST_TABLES = 1 << 24, 5
+"""Numbers from there on are taken for hashes, which are meant to share rows; tables named."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeyondRows:
-    """Ids of a table that lie beyond its rows: by their remainder they share those of others."""
+    """Ids of a table that lie beyond its rows: by their remainder they share those of others.
+
+    ``rows``: the first is that of missing values; ``share``: of the examples whose id lies beyond;
+    ``largest``: of the ids.
+    """
 
     table: int
-    """From 0."""
     rows: int
-    """That the table has; the first is that of missing values."""
     share: float
-    """Of the examples whose id lies beyond."""
     largest: int
-    """Of the ids."""
 
 
 def beyond_said(tables: Iterable[BeyondRows]) -> list[str]:

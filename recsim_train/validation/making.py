@@ -14,9 +14,8 @@ from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.frames import framed
 from recsim_train.config.validation import Tier, Validation
-from recsim_train.results.code import code_of
 from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import machine
+from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, writable
 from recsim_train.results.row import COMPLETE, FAILED, cpu_by_line
 from recsim_train.results.rundir import RunRecord

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recsim_train.results import code
+from recsim_train.results import environment
 from tests.commands import command
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ def test_resume_makes_anew_what_other_code_predicted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, _ = simulate(folder)
-    monkeypatch.setattr(code, "_own", lambda: "another constant in the simulator")
+    monkeypatch.setattr(environment, "_own", lambda: "another constant in the simulator")
     anew, said = simulate(folder, "--resume")
     assert [run["run_id"] for run in anew["runs"]] == [run["run_id"] for run in before["runs"]]
     assert said.count("made by other code") == len(anew["runs"])

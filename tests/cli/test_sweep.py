@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from recsim_train.results import code
+from recsim_train.results import environment
 from tests.commands import answer, command
 
 ROOT = Path(__file__).parents[2]
@@ -179,7 +179,7 @@ def test_resume_refuses_another_sweep(finished: Path, changes: list[str], said: 
 def test_a_sweep_of_other_code_is_made_anew_beside_it(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code, "_own", lambda: "another constant in the simulator")
+    monkeypatch.setattr(environment, "_own", lambda: "another constant in the simulator")
     few = ["--set", "roles.trainers=[1]", "--set", "strategy=[allreduce]", "--json"]
     words = ["simulate", "small.yaml", "--jobs", "1", "--resume"]
     first = command(*words, *few, "--out", "few", cwd=finished)
@@ -190,7 +190,7 @@ def test_a_sweep_of_other_code_is_made_anew_beside_it(
     assert "few/small-sweep: made by other code" in again.stderr
     assert json.loads(again.stdout)["sweep"]["sweep_dir"] == "few/small-sweep-2"
     # what other code made of this sweep stays, and each goes on with its own
-    monkeypatch.setattr(code, "_own", lambda: "another constant in the simulator")
+    monkeypatch.setattr(environment, "_own", lambda: "another constant in the simulator")
     back = command(*words, *few, "--out", "few", cwd=finished)
     assert "other code" not in back.stderr
     assert json.loads(back.stdout)["sweep"]["sweep_dir"] == "few/small-sweep"

@@ -104,6 +104,7 @@ def test_more_rows_than_this_machine_can_find_are_refused_before_memory_is_taken
 ) -> None:
     base = Path(__file__).parents[1] / "frozen-2core.yaml"
     (tmp_path / "huge.yaml").write_text(
+        "name: huge\n"
         "model: {embedding_dim: 8, bottom_mlp: [8], top_mlp: [1], tables: [1_000_000_000_000]}\n"
         "data: {path: null, eval_rows: 20, synthetic: {rows: 900}}\n"
         "roles: {trainers: 2}\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.experiment import StrategyChoice
-from recsim_train.results import code
-from recsim_train.results.code import code_of
+from recsim_train.results import environment
+from recsim_train.results.environment import code_of
 from recsim_train.strategy import parts, registry
 
 Write = Callable[[str, str], str]
@@ -22,18 +22,18 @@ Write = Callable[[str, str], str]
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Writes a file of a package of its own; answers what the code is then."""
     package = tmp_path / "package"
-    monkeypatch.setattr(code, "_PACKAGE", package)
+    monkeypatch.setattr(environment, "_PACKAGE", package)
 
     def written(name: str, content: str) -> str:
         path = package / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-        code._own.cache_clear()
+        environment._own.cache_clear()
         return code_of()
 
     written("__init__.py", "")
     yield written
-    code._own.cache_clear()
+    environment._own.cache_clear()
 
 
 def test_names_and_contents_of_all_sources_say_which_code_it_is(
@@ -57,7 +57,7 @@ def test_another_version_of_a_library_is_other_code(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = write("run.py", "")
-    monkeypatch.setattr(code, "versions", lambda: {"torch": "1.0"})
+    monkeypatch.setattr(environment, "versions", lambda: {"torch": "1.0"})
     assert write("run.py", "") != first
 
 
@@ -164,6 +164,6 @@ def test_a_class_of_a_notebook_is_the_one_of_before_only_in_its_process(
     registry.register(notebook.Mine)
     first = of()
     assert of() == first
-    code._elsewhere.cache_clear()
-    monkeypatch.setattr(code, "_PROCESS", "another")
+    environment._elsewhere.cache_clear()
+    monkeypatch.setattr(environment.os, "getpid", lambda: 1)
     assert of() != first
