@@ -66,7 +66,7 @@ def _ended(end: BaseException) -> int | str | None:
         goes_on = alone and command[1:2] and command[1] in RESUMABLE
         how = f"; to {again}: {shlex.join(command)}" if goes_on else ""
         with suppress(OSError):
-            print(f"interrupted{how}", file=sys.stderr, flush=True)
+            print(f"interrupted{harmless(how)}", file=sys.stderr, flush=True)
         return 128 + (number or signal.SIGINT)
     if _broken_pipe(end):
         # The reader of our output has gone (`| head`): nobody is left to tell.

@@ -79,7 +79,7 @@ def progress_bar(title: str) -> Iterator[Meter]:
 
     console = Console(file=cast("IO[str]", Heard(sys.stderr)))
     if console.is_terminal:
-        with _bar(title, console) as meter:
+        with _bar(harmless(title), console) as meter:
             yield meter
     else:
         yield _lines(title)

@@ -292,13 +292,9 @@ def read_run(path: Path) -> RunRecord:
             f"{path} was written in format {manifest.get('format')!r}, this version reads {FORMAT}"
         )
     found = {file: _document(path, file) for file in _NEEDED}
-    version, code = (
-        _at(found[ENVIRONMENT], "versions.recsim-train"),
-        manifest.get("code", "not said"),
-    )
     damaged = (
-        f"{path} is a damaged run directory, or another version's (recsim-train {version}, code "
-        f"{code}):"
+        f"{path} is a damaged run directory, or another version's (recsim-train "
+        f"{_at(found[ENVIRONMENT], 'versions.recsim-train')}, code {manifest.get('code')}):"
     )
     for file, keys in _NEEDED.items():
         missing = [key for key in keys if _at(found[file], key) is None]
