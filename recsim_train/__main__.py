@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from recsim_train import signals
 from recsim_train.cli import output
+from recsim_train.config.errors import harmless
 
 RESUMABLE = ("recommend", "run", "simulate", "validate")
 _STDERR = 2
@@ -58,13 +59,14 @@ def _ended(end: BaseException) -> int | str | None:
     number = signals.received()
     if number is not None or isinstance(end, KeyboardInterrupt):
         command = ["recsim-train", *sys.argv[1:]]
-        if "--resume" not in command:
+        again = "go on" if signals.finished() else "begin again"
+        if signals.finished() and "--resume" not in command:
             command.append("--resume")
         alone = "RANK" not in os.environ  # one of torchrun's processes cannot go on by itself
-        goes_on = alone and command[1] in RESUMABLE and signals.finished()
-        how = f"; to go on: {shlex.join(command)}" if goes_on else ""
+        goes_on = alone and command[1:2] and command[1] in RESUMABLE
+        how = f"; to {again}: {shlex.join(command)}" if goes_on else ""
         with suppress(OSError):
-            print(f"interrupted{how}", file=sys.stderr, flush=True)
+            print(f"interrupted{harmless(how)}", file=sys.stderr, flush=True)
         return 128 + (number or signal.SIGINT)
     if _broken_pipe(end):
         # The reader of our output has gone (`| head`): nobody is left to tell.
@@ -77,7 +79,7 @@ def _failed(end: BaseException) -> int:
     """The exit code; says what went wrong."""
     said = output.unable(end) if isinstance(end, OSError) else output.fault(end)
     with suppress(OSError):
-        print(f"failed: {said}", file=sys.stderr, flush=True)
+        print(f"failed: {harmless(said)}", file=sys.stderr, flush=True)
     return 1
 
 

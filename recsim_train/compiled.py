@@ -57,7 +57,8 @@ class _Kept(FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         files = sorted(Path(function.__code__.co_filename).parent.glob("*.py"))
-        stamp = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        # not by their times, which builds of packages set alike
+        stamp = [(path.name, hashlib.sha256(path.read_bytes()).digest()) for path in files]
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, *asked: Any) -> Any:

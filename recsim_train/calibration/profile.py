@@ -8,6 +8,7 @@ predict, and nothing is tuned on them.
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import time
 from collections.abc import Sequence
@@ -67,6 +68,7 @@ from recsim_train.config.cluster import (
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results import environment
 from recsim_train.results.drift import MOVED
+from recsim_train.results.environment import code_of
 
 OWN = "predictions of its own runs"
 _OWN = 5.0, 3.0
@@ -136,10 +138,10 @@ def calibrate_machine(
         calibration = Calibration(
             date=datetime.now().astimezone().date().isoformat(),
             machine=environment.machine_name(),
-            versions=environment.versions(),
+            versions=environment.versions() | {"code": code_of()},
             background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
             machine_speed=speeds,
-            command=command if isinstance(command, str) else " ".join(command),
+            command=command if isinstance(command, str) else shlex.join(command),
             residuals=prices.residuals,
             fit_errors=prices.fit_errors,
             valid_range=grid.ranges(measuring.settings),

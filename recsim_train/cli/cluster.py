@@ -78,6 +78,8 @@ def new(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a commented cluster profile, to be completed by hand."""
+    from shlex import quote
+
     from recsim_train.config.errors import UserError
     from recsim_train.config.machines import USUAL, machine_of
     from recsim_train.config.new_profile import Wanted, text_of
@@ -114,7 +116,7 @@ def new(
     check_profile(text, output)
     writable(output.parent, output.name)
     put(output, text.encode())
-    common.say(f"wrote {output}; name it with --cluster {output}")
+    common.say(f"wrote {output}; name it with --cluster {quote(str(output))}")
 
 
 @app.command(

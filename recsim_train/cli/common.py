@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 import typer
 
 from recsim_train.cli import progress
+from recsim_train.config.errors import harmless
 
 if TYPE_CHECKING:
     from recsim_train.session.caller import Caller
@@ -102,7 +103,7 @@ DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Keep the runs that are complete, do the others.")
+    bool, typer.Option("--resume", help="Keep complete runs of this code, do the others.")
 ]
 JobsOption = Annotated[
     int | None,
@@ -150,6 +151,11 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             raise RuntimeError("something ended early") from error
 
     return run
+
+
+def tell(text: str) -> None:
+    """An answer, on standard output."""
+    print(harmless(text))
 
 
 def print_json(document: object) -> None:

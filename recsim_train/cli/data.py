@@ -76,24 +76,24 @@ def profile(
         return
     for key, value in statistics.items():
         if not isinstance(value, list | dict):
-            typer.echo(f"{key}: {value}")
+            common.tell(f"{key}: {value}")
     _show_cache(statistics["cache"], spec.roles.trainers)
     tables = statistics["tables"]
     assert isinstance(tables, list)
     for row in tables:
-        typer.echo("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
+        common.tell("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
 
 
 def _show_cache(cache: object, trainers: int) -> None:
     assert isinstance(cache, dict)
     if not cache["sizes"]:
         return
-    typer.echo("rows that a cache would have (of a batch's distinct ones, after warming up):")
+    common.tell("rows that a cache would have (of a batch's distinct ones, after warming up):")
     for size in cache["sizes"]:
         rate = size["hit_rate"]
         said = "too small for two batches" if rate is None else f"{100 * rate:.1f} %"
-        typer.echo(f"  cache_rows {size['cache_rows']:,}: {said}")
-    typer.echo(
+        common.tell(f"  cache_rows {size['cache_rows']:,}: {said}")
+    common.tell(
         f"  two batches in a row need up to {cache['two_steps']:,} rows. To use a size: --set "
         "'strategy={kind: scalefreectr, cache_rows: N}', N being the size over the number of "
         f"trainers ({trainers} here) and a little more."

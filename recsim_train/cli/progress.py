@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, TextIO, cast
 
+from recsim_train.config.errors import harmless
 from recsim_train.trace.progress import Meter, about
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ HEARD = [0.0]
 def say(text: str) -> None:
     """A message to the person: standard error, so that --json stays one document."""
     HEARD[0] = time.monotonic()
-    print(text, file=Heard(sys.stderr), flush=True)
+    print(harmless(text), file=Heard(sys.stderr), flush=True)
 
 
 class _Pace:
@@ -88,7 +89,7 @@ def progress_bar(title: str) -> Iterator[Meter]:
 
     console = Console(file=cast("IO[str]", Heard(sys.stderr)))
     if console.is_terminal:
-        with _bar(title, console) as meter:
+        with _bar(harmless(title), console) as meter:
             yield meter
     else:
         with _lines(title) as meter:

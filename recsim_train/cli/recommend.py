@@ -145,14 +145,14 @@ def _show_space(space: Space, json: bool) -> None:
         document = {"designs": designs, "impossible": space.impossible, "axes": space.axes}
         common.print_json({**document, "hosts": space.most_hosts})
         return
-    print(f"{designs:,} designs on at most {space.most_hosts:,} hosts")
+    common.tell(f"{designs:,} designs on at most {space.most_hosts:,} hosts")
     kinds: dict[str, int] = {}
     for candidate in space.candidates:
         kind = candidate.job.plan.strategy.kind
         kinds[kind] = kinds.get(kind, 0) + 1
-    print(f"  strategies: {', '.join(f'{kind} ({count})' for kind, count in kinds.items())}")
+    common.tell(f"  strategies: {', '.join(f'{kind} ({count})' for kind, count in kinds.items())}")
     for name, values in space.axes.items():
-        print(f"  {name}: {', '.join(values)}")
+        common.tell(f"  {name}: {', '.join(values)}")
     if impossible:
         first = next(iter(space.impossible))
-        print(f"  {impossible:,} combinations cannot be; the first: {first}")
+        common.tell(f"  {impossible:,} combinations cannot be; the first: {first}")

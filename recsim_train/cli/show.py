@@ -21,9 +21,9 @@ def strategies() -> None:
 
     options = schemas()
     for kind, strategy in known().items():
-        typer.echo(f"{kind}: {strategy.summary}\n  source: {strategy.source}")
+        common.tell(f"{kind}: {strategy.summary}\n  source: {strategy.source}")
         for name, option, means in rows(options[kind]):
-            typer.echo(f"  {name} = {option.written}: {means}")
+            common.tell(f"  {name} = {option.written}: {means}")
 
 
 @app.command("presets", epilog=common.examples("show presets"))
@@ -33,7 +33,7 @@ def presets() -> None:
     from recsim_train.config.presets import describe_presets
 
     for line in describe_presets():
-        typer.echo(line)
+        common.tell(line)
 
 
 @app.command(
@@ -47,7 +47,7 @@ def settings() -> None:
     from recsim_train.config.reference import settings_table
 
     for row in settings_table():
-        typer.echo(f"{row.name} ({row.type}, default {row.default}): {row.meaning}")
+        common.tell(f"{row.name} ({row.type}, default {row.default}): {row.meaning}")
 
 
 @app.command(
@@ -65,7 +65,7 @@ def emulation() -> None:
     if (found := measured_here(anew=True)) is None:
         raise RunFailed("others use the cores: what emulated hosts carry cannot be measured now")
     for line in said(found):
-        typer.echo(line)
+        common.tell(line)
 
 
 @app.command(

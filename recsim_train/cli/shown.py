@@ -43,7 +43,7 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
             if memory is not None:
                 said = "does not fit" if memory.problem else memory.phrase  # the error says why
                 verdicts.insert(0, f"{memory.asked}: {said}")
-            print(describe(job.plan, verdicts))
+            common.tell(describe(job.plan, verdicts))
         for warning in () if memory is None else memory.warnings:
             common.say(f"note: {warning}")
     problems = [f.problem for f in fits if f is not None and f.problem]
@@ -61,13 +61,13 @@ def show_hosts(jobs: Sequence[Job]) -> None:
     capacity = measured_here()
     for job in jobs:
         layout = layout_of(job.plan, job.profile)
-        print("  emulated hosts:")
+        common.tell("  emulated hosts:")
         for line in lines_of(layout):
-            print(f"    {line}")
+            common.tell(f"    {line}")
         if capacity is not None:
             check_carried(layout, capacity)
     for line in said(capacity) if capacity is not None else ():
-        print(f"  this machine carries: {line}")
+        common.tell(f"  this machine carries: {line}")
 
 
 def show_points(jobs: Sequence[Job], json: bool) -> None:
@@ -90,15 +90,15 @@ def show_points(jobs: Sequence[Job], json: bool) -> None:
         ]
         common.print_json({"points": points})
         return
-    print(f"{jobs[0].loaded.experiment.name}: {len(jobs)} points")
+    common.tell(f"{jobs[0].loaded.experiment.name}: {len(jobs)} points")
     for said in sources(jobs):
-        print(f"  data: {said}")
+        common.tell(f"  data: {said}")
     for number, (job, memory) in enumerate(zip(jobs, fits, strict=True), start=1):
         chosen = job.plan.strategy
         name = title(chosen.kind, chosen.options)
         values = ", ".join(f"{k}={written(v)}" for k, v in job.settings.items() if v is not None)
         said = f": {memory.phrase}" if memory is not None and memory.problem else ""
-        print(f"  {number}  {name}{', ' if values else ''}{values}{said}")
+        common.tell(f"  {number}  {name}{', ' if values else ''}{values}{said}")
 
 
 def show_validation(jobs: Sequence[Job], wanted: Validation, json: bool) -> None:
@@ -113,12 +113,12 @@ def show_validation(jobs: Sequence[Job], wanted: Validation, json: bool) -> None
         common.print_json({"configurations": found, "repeats": many, "gates": gates})
         return
     name = jobs[0].loaded.experiment.name
-    print(f"{name}: {len(jobs)} configurations, {many} runs of each, {many * len(jobs)} runs")
+    common.tell(f"{name}: {len(jobs)} configurations, {many} runs of each, {many * len(jobs)} runs")
     for said in sources(jobs):
-        print(f"  data: {said}")
+        common.tell(f"  data: {said}")
     for number, job in enumerate(jobs, start=1):
-        print(f"  {number}  {label_of(job, tier)}")
-    print(f"  gates: {', '.join(f'{key} {bar:g}' for key, bar in gates.items()) or 'none'}")
+        common.tell(f"  {number}  {label_of(job, tier)}")
+    common.tell(f"  gates: {', '.join(f'{key} {bar:g}' for key, bar in gates.items()) or 'none'}")
 
 
 def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> None:
@@ -147,10 +147,14 @@ def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> 
 def show_runs(runs: Iterable[Run], json: bool, examples: float | None = None) -> None:
     """Finished runs. ``examples``: of a whole training, whose time is asked. Exit code 1 if a model
     diverged."""
+    from recsim_train.trace.facts import beyond_said
+
     records = [run.record for run in runs]
     for record in records:
-        if malformed := record.facts.malformed:
-            common.say(f"note: {record.run_id}: malformed rows were replaced: {malformed}")
+        malformed = record.facts.malformed
+        replaced = [f"malformed rows were replaced: {malformed}"] if malformed else []
+        for said in [*replaced, *beyond_said(record.facts.ids_beyond)]:
+            common.say(f"note: {record.run_id}: {said}")
     if json:
         common.print_json(_document(records, examples))
     else:

@@ -13,3 +13,14 @@ class NoHostError(UserError):
 
 class RunFailed(Exception):  # noqa: N818 - reads as what happened
     """Something went wrong in the middle; what was finished is kept: exit code 1."""
+
+
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)
+}
+
+
+def harmless(text: str) -> str:
+    """Text as a terminal shows it: what it would obey, such as an escape sequence in a name, is
+    written out."""
+    return text.translate(_CONTROLS)

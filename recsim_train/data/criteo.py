@@ -43,12 +43,14 @@ class CriteoText(Source):
         dense = np.empty((n, self.model.dense_features), dtype=np.float32)
         ids = np.empty((len(self.table_rows), n), dtype=np.int64)
         kinds = np.empty(n, dtype=np.int8)
+        beyond = np.zeros((2, len(ids)), dtype=np.uint64)
         at = 0
         for chunk in pieces:
             results = self.table_rows, labels, dense, ids, kinds
-            parse_lines(chunk.buffer, chunk.start, chunk.ends, at, *results)
+            parse_lines(chunk.buffer, chunk.start, chunk.ends, at, *results, beyond)
             at += len(chunk)
         self.malformed.rows += n
+        self.malformed.add_beyond(beyond.T.tolist())
         if kinds.any():
             lines = np.concatenate([c.first_line + np.arange(len(c)) for c in pieces])
             for code in np.unique(kinds[kinds != 0]).tolist():

@@ -1,12 +1,15 @@
-"""The count of malformed lines, with samples of them, and the limit on their share."""
+"""The count of malformed lines, with samples of them, and the limit on their share; and of ids
+beyond their table's rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.files import is_gzip
+from recsim_train.trace.facts import BeyondRows
 
 LOOKED_AT_FROM = 10_000
 """Rows of one reader: of fewer a share says little, and they are looked at in the end only."""
@@ -32,6 +35,8 @@ class Malformed:
     """Line number and what is wrong there, of one line by kind."""
     rows: int = 0
     """All lines looked at, well-formed ones too."""
+    beyond: Sequence[Sequence[int]] = field(default_factory=list)
+    """Of well-formed ones, by table: how many ids its rows are too few for, and the largest."""
 
     @property
     def total(self) -> int:
@@ -51,10 +56,25 @@ class Malformed:
     def merge(self, other: Malformed) -> None:
         """Add another reader's counts."""
         self.rows += other.rows
+        self.add_beyond(other.beyond)
         for kind, count in other.counts.items():
             self._count(kind, count, other.first_lines[kind])
         for kind, sample in other.samples.items():
             self.samples[kind] = min(sample, self.samples.get(kind, sample))
+
+    def add_beyond(self, more: Sequence[Sequence[int]]) -> None:
+        """Add to `beyond`."""
+        both = zip_longest(self.beyond, more, fillvalue=(0, 0))
+        self.beyond = [(a + b, max(one, other)) for (a, one), (b, other) in both]
+
+    def beyond_rows(self, rows: Iterable[int]) -> list[BeyondRows]:
+        """Of the tables that have ids beyond their ``rows``."""
+        tables, lines = zip(rows, self.beyond, strict=False), self.rows - self.total
+        return [
+            BeyondRows(table, own, count / lines, largest)
+            for table, (own, (count, largest)) in enumerate(tables)
+            if count
+        ]
 
     def _count(self, kind: str, count: int, lines: Sequence[int]) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + count

@@ -19,9 +19,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
-from recsim_train.config.errors import RunFailed
+from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import NumpyBatch, ids_by_table
 from recsim_train.placement.plan import Plan
@@ -64,7 +65,14 @@ class SlotMap:
 
     def __init__(self, slots: int, rows: int) -> None:
         """``slots``: capacity; 0: as many as a step needs (for a cache that keeps nothing).
-        ``rows``: all rows of all tables. Memory of what is never used is not touched."""
+        ``rows``: all rows of all tables. Memory of what is never used is not touched. Raises
+        UserError where this machine has less than all of it could take."""
+        size, there = rows * _PLACE_BYTES, psutil.virtual_memory().total
+        if size > there:
+            raise UserError(
+                f"to find {rows:,} rows in a cache takes {size / 2**30:,.1f} GiB, but this machine "
+                f"has {there / 2**30:,.1f} GiB: cap the tables' rows (model.max_rows)"
+            )
         self.grows = slots == 0
         self.capacity = slots
         self.step = -1

@@ -61,6 +61,7 @@ def parse_lines(
     dense: NDArray[np.float32],
     ids: Places,
     kinds: NDArray[np.int8],
+    beyond: NDArray[np.uint64],
 ) -> None:
     """Parse the lines that begin at ``start`` and have their line feeds at ``ends`` (ascending).
 
@@ -68,8 +69,12 @@ def parse_lines(
     counts plus one, negative and missing ones taken as 0; ``ids`` [tables, n], for tables of
     ``rows`` rows: slot 0 is the missing value's, others are value mod (rows - 1) + 1; ``kinds``
     [n]: 0 for a well-formed line, else the code of what is wrong. Other values of malformed lines
-    mean nothing.
+    mean nothing. ``beyond`` [2, tables]: to the first is added how many values of well-formed lines
+    share a slot because they are too large, the second is raised to the largest value.
     """
+    values, fit = np.zeros(ids.shape[0], np.uint64), np.empty(ids.shape[0], np.uint64)
+    for table in range(fit.size):
+        fit[table] = max(rows[table], np.uint64(2)) - np.uint64(1)
     begin = start
     for n in range(ends.size):
         end, example = ends[n], at + n
@@ -109,7 +114,7 @@ def parse_lines(
                     slot = np.int64(0)
                     if place > first and rows[table] > 1:
                         slot = np.int64(value % (rows[table] - np.uint64(1))) + 1
-                    ids[table, example] = slot
+                    ids[table, example], values[table] = slot, value
             if wrong and kinds[example] == 0:
                 kinds[example] = 2 if column == 0 else 3 if column < _FIRST_CATEGORY else 4
             column += 1
@@ -118,6 +123,9 @@ def parse_lines(
             place += 1
         if column < COLUMNS or place < end:
             kinds[example] = 1
+        for table in range(fit.size if kinds[example] == 0 else 0):  # without a branch
+            beyond[0, table] += np.uint64(values[table] >= fit[table])
+            beyond[1, table] = max(beyond[1, table], values[table])
         begin = ends[n] + 1
 
 
@@ -140,4 +148,5 @@ def warm() -> None:
     """Have it compiled, or loaded."""
     nothing = np.zeros(0, np.uint8), 0, np.zeros(0, np.int64), 0, np.zeros(1, np.uint64)
     flat, block = np.zeros(1, np.float32), np.zeros((1, 1), np.float32)
-    parse_lines(*nothing, flat, block, np.zeros((1, 1), np.int64), np.zeros(1, np.int8))
+    ids, beyond = np.zeros((1, 1), np.int64), np.zeros((2, 1), np.uint64)
+    parse_lines(*nothing, flat, block, ids, np.zeros(1, np.int8), beyond)

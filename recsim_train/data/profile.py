@@ -18,7 +18,8 @@ _HOT_SHARE = 0.01
 def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> dict[str, object]:
     """Statistics of the stream's first batches, as JSON values.
 
-    Per table: ``ids_per_batch`` and ``unique_per_batch`` (means), ``hottest_share`` (share of all
+    Per table: ``beyond`` (share of its ids that lie beyond its rows), ``ids_per_batch`` and
+    ``unique_per_batch`` (means), ``hottest_share`` (share of all
     lookups that go to the most frequent 1 % of the ids seen), ``zipf`` (exponent fitted to
     the frequencies of the ids seen more than once; None where too few are) and ``reused`` (share of
     a batch's distinct ids that the batch before had too; None with one batch).
@@ -38,6 +39,8 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
                 met.append(base + table.add(ids))
             rates.add(np.concatenate(met))
         stream.check()
+        found = stream.malformed.beyond_rows(table_rows(model))
+        beyond = {one.table: round(one.share, 4) for one in found}
         statistics: dict[str, object] = {
             "source": data.path or "generator",
             "batch_size": batch_size,
@@ -48,7 +51,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
             "unique_per_batch": sum(table.mean_unique for table in tables),
             "cache": rates.summary(),
             "tables": [
-                {"table": t, "rows": spec.rows, **table.summary()}
+                {"table": t, "rows": spec.rows, "beyond": beyond.get(t, 0.0), **table.summary()}
                 for t, (spec, table) in enumerate(zip(model.tables, tables, strict=True))
             ],
         }

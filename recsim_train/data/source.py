@@ -21,6 +21,7 @@ from recsim_train.config.experiment import Model, Synthetic
 from recsim_train.config.formats import FORMATS, WITHOUT_PATH, source_of, unfit
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.malformed import Malformed
+from recsim_train.trace.facts import BeyondRows
 
 
 class RowPass(Protocol):
@@ -132,11 +133,12 @@ def check_columns(model: Model, path: str | Path) -> None:
         raise UserError(f"{known.name} {why}; {WITHOUT_PATH}")
 
 
-def check_file(model: Model, path: str, held_out: int) -> None:
+def check_file(model: Model, path: str, held_out: int) -> list[BeyondRows]:
     """Raise UserError for what can be known of a file before a run starts.
 
     Looks for the row behind the ``held_out`` first ones; the rest of the file is not looked at, and
-    a file that cannot be read to there for other reasons is left to the run.
+    a file that cannot be read to there for other reasons is left to the run. Returns the tables
+    with ids beyond their rows in the file's beginning.
     """
     source = open_source(model, path)
     source.look()
@@ -144,6 +146,7 @@ def check_file(model: Model, path: str, held_out: int) -> None:
         given.skip(held_out + 1)
         if given.done <= held_out:
             raise too_few_rows(UserError, path, given.done, held_out)
+    return source.malformed.beyond_rows(table.rows for table in model.tables)
 
 
 def too_few_rows(

@@ -27,6 +27,7 @@ from recsim_train.data.files import same_rows
 from recsim_train.data.generator import Generator
 from recsim_train.data.malformed import Malformed
 from recsim_train.data.source import TrainingRows, check_file, open_source
+from recsim_train.trace.facts import BeyondRows
 from recsim_train.workload.reading import ROWS_TOGETHER
 
 _IDS_TOGETHER = 8192
@@ -223,21 +224,24 @@ def held_out_rows(data: Data) -> int:
     return data.eval_rows if data.eval_path is None else 0
 
 
-def check_data(model: Model, data: Data) -> None:
+def check_data(model: Model, data: Data) -> list[BeyondRows]:
     """Raise UserError for everything about the input that can be known before a run.
 
-    A file is opened and read up to its first training row.
+    A file is opened and read up to its first training row. Returns the tables with ids beyond their
+    rows in its beginning.
     """
+    beyond: list[BeyondRows] = []
     if data.path is None:
         generated_rows(data)
     else:
-        check_file(model, data.path, held_out_rows(data))
+        beyond = check_file(model, data.path, held_out_rows(data))
     if data.eval_path is not None and data.eval_rows > 0:
         check_file(model, data.eval_path, 0)
         if data.path is not None and same_rows(data.path, data.eval_path):
             raise UserError(
                 f"data.eval_path: {SAME_ROWS.format(path=data.path, eval_path=data.eval_path)}"
             )
+    return beyond
 
 
 def generator_stands_in(data: Data) -> bool:

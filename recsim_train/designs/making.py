@@ -24,6 +24,7 @@ from recsim_train.designs.wanted import By, Demand
 from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish
+from recsim_train.results.environment import code_of, made_anew
 from recsim_train.results.folder import RUNS, free_path, json_bytes, slug, writable
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller
@@ -119,9 +120,13 @@ def recommend(
     prepare.ensure_all_data([candidate.job for candidate in designs.candidates], caller)
     if out is not None:
         writable(out)
-    notes = Notes(None if out is None else out / f"{name}.jsonl", resume=resume)
-    if resume and len(notes):
+    code = code_of(candidate.job.plan.strategy for candidate in designs.candidates)
+    notes = Notes(None if out is None else out / f"{name}.jsonl", code, resume=resume)
+    if len(notes):
         caller.say(f"going on with {len(notes):,} looks and simulations of before")
+    if notes.others:
+        what = f"{len(notes.others):,} looks and simulations of before"
+        caller.say(made_anew(what, notes.others[-1], code))
     found = Searcher(designs, wanted, processes, caller, notes).run()
     answer = answer_of(found)
     if answer.met is False and wanted.target is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from recsim_train.config.dump import dump_cluster, dump_yaml, resolved
 from recsim_train.designs.searching import Design
+from recsim_train.placement.hosts import hosts_of
 from recsim_train.results.folder import put, slug, writing
 
 EXPERIMENT, PROFILE, COMMANDS = "experiment.yaml", "cluster.yaml", "commands.txt"
@@ -26,28 +28,37 @@ def write(folder: Path, designs: Sequence[Design]) -> list[Path]:
 
 
 def _files(place: Path, design: Design) -> dict[str, str]:
+    """By name. The folder works where it is put: its profile is named as it lies beside the
+    experiment, and data as from anywhere on this machine."""
     job = design.candidate.job
-    profile = (place / PROFILE).as_posix()
-    experiment = job.plan.experiment.model_copy(update={"cluster": profile})
+    spec, data = job.plan.experiment, job.plan.experiment.data
+    given = {"path": data.path, "eval_path": data.eval_path}
+    paths = {key: path and str(Path(path).absolute()) for key, path in given.items()}
+    moved = {"cluster": PROFILE, "data": data.model_copy(update=paths)}
     return {
-        EXPERIMENT: dump_yaml(resolved(experiment)),
+        EXPERIMENT: dump_yaml(resolved(spec.model_copy(update=moved))),
         PROFILE: dump_cluster(job.profile, f"of {job.loaded.path}, as `recommend` divides it"),
         COMMANDS: "".join(f"{line}\n" for line in commands(place, design)),
     }
 
 
 def commands(place: Path, design: Design) -> list[str]:
-    """What one does with a design."""
+    """What one does with a design whose folder is ``place``."""
     job = design.candidate.job
-    experiment = (place / EXPERIMENT).as_posix()
-    count = len(job.plan.instances)
+    hosts = hosts_of(job.plan.instances, job.profile)
     return [
+        "# in the folder of this file",
+        f"cd {shlex.quote(str(place.absolute()))}",
         "# predict it again, with all that a prediction says",
-        f"recsim-train simulate {experiment}",
+        f"recsim-train simulate {EXPERIMENT}",
         "# run it on this machine, each role on an emulated host (as root)",
-        f"recsim-train run {experiment} --emulate --compute modelled",
-        f"# run it on hosts: {count} ranks, as docs/tasks/several-machines.md says",
-        f"torchrun --nnodes={design.candidate.hosts} --nproc-per-node=PROCESSES_OF_THIS_HOST "
-        "--rdzv-backend=c10d --rdzv-endpoint=FIRST_HOST:29400 --rdzv-id=job "
-        f"-m recsim_train run {experiment}",
+        f"recsim-train run {EXPERIMENT} --emulate --compute modelled",
+        "# run it on hosts, one of these lines on each; FIRST is an address of the first that all",
+        "# reach (docs/tasks/several-machines.md)",
+        *(
+            f"torchrun --nnodes={len(hosts)} --node-rank={rank} --master-addr=${{FIRST:?}} "
+            f"--master-port=29400 --nproc-per-node={len(host.instances)} "
+            f"-m recsim_train run {EXPERIMENT}  # {host.name}"
+            for rank, host in enumerate(hosts)
+        ),
     ]

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from recsim_train.results.environment import versions
 from recsim_train.results.folder import put, writing
 from recsim_train.signals import note_finished
 
@@ -19,24 +18,26 @@ Stage = int | None
 class Notes:
     """Rows by design and round, one on each line of a file; without a file nothing is kept."""
 
-    def __init__(self, path: Path | None, *, resume: bool) -> None:
-        """``resume``: what the file has is known, if this version of the tool wrote it. Raises
-        RunFailed where it cannot be written."""
-        self._path = path
+    def __init__(self, path: Path | None, code: str = "", *, resume: bool) -> None:
+        """``resume``: what the file has of this ``code`` is known, and that of other code stays in
+        it. Raises RunFailed where it cannot be written."""
+        self._path, self._code = path, code
         self._known: dict[tuple[str, Stage], Mapping[str, Any]] = {}
+        self.others: list[str | None] = []
+        """Of each row of other code, which."""
         if path is None:
             return
-        head = json.dumps({"versions": versions()}, sort_keys=True)
-        lines = self._lines(path) if resume else []
-        if not lines or lines[0] != head:
-            with writing(path):
-                path.write_text(f"{head}\n", encoding="utf-8")
-            return
-        good = [head]
-        for line in lines[1:]:
-            with suppress(ValueError, KeyError):  # the last one of a process that was killed
+        good = []
+        for line in self._lines(path) if resume else ():
+            with suppress(
+                ValueError, KeyError, TypeError
+            ):  # the last one of a process that was killed
                 kept = json.loads(line)
-                self._known[kept["design"], kept["stage"]] = kept["row"]
+                found, made_by = {(kept["design"], kept["stage"]): kept["row"]}, kept.get("code")
+                if made_by == code:
+                    self._known |= found
+                else:
+                    self.others.append(made_by)
                 good.append(line)
         with writing(path):  # so that nothing is added to half a line
             put(path, "".join(f"{line}\n" for line in good).encode())
@@ -58,7 +59,8 @@ class Notes:
         """Keep a row. Raises RunFailed where the disk does not take it."""
         if self._path is None:
             return
-        line = json.dumps({"design": design, "stage": stage, "row": row}, ensure_ascii=False)
+        kept = {"code": self._code, "design": design, "stage": stage, "row": row}
+        line = json.dumps(kept, ensure_ascii=False)
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
         note_finished()

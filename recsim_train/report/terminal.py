@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from recsim_train.config.errors import harmless
 from recsim_train.report import document as doc
 from recsim_train.report.document import Where, visible
 
@@ -37,10 +38,16 @@ def show(document: doc.Document, console: Console | None = None) -> None:
 
 def _console() -> Console:
     from rich.console import Console
+    from rich.segment import Segment
 
-    made = Console(highlight=False)
+    class Harmless(Console):
+        def render(self, *asked: Any) -> Iterator[Segment]:
+            for part in super().render(*asked):
+                yield part if part.control else part._replace(text=harmless(part.text))
+
+    made = Harmless(highlight=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
-        made = Console(highlight=False, width=140)  # a file or a pipe has no width to keep to
+        made = Harmless(highlight=False, width=140)  # a file or a pipe has no width to keep to
     return made
 
 

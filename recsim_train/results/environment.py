@@ -1,7 +1,9 @@
-"""The circumstances of a measurement: versions, processor, load, time, revision."""
+"""The circumstances of a measurement: versions, processor, load, time, revision; and the code that
+decides a result."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import math
@@ -9,17 +11,20 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import lru_cache
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from recsim_train.results import cgroup
+from recsim_train.strategy.base import Strategy
+from recsim_train.strategy.parts import Part
+from recsim_train.strategy.registry import NamedStrategy, create
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_MODIFIED = "-modified"
 PACKAGES = ("torch", "numpy", "pandas", "pyarrow", "simpy", "pydantic")
 
 
@@ -132,28 +137,60 @@ def git_revision() -> str | None:
     commit = _git(_PACKAGE, "rev-parse", "--short=12", "HEAD")
     if not commit:
         return None
-    return commit + _MODIFIED if _git(_PACKAGE, "status", "--porcelain", "--", ".") else commit
+    return f"{commit}-modified" if _git(_PACKAGE, "status", "--porcelain", "--", ".") else commit
 
 
-def code_revision() -> str:
-    """The code that runs: its commit, or, where that does not say it all (files differ, or no git
-    knows the package), a digest of the package's sources behind it."""
-    revision = git_revision()
-    if revision is not None and not revision.endswith(_MODIFIED):
-        return revision
-    return f"{revision or 'sources'}-{_sources_digest()}"
+def code_of(choices: Iterable[NamedStrategy] = ()) -> str:
+    """Of all that predicts and measures with these strategies: 12 hexadecimal digits. A commit that
+    leaves the sources as they are does not count, a change that is not committed does."""
+    owners = {o for c in choices for piece in _pieces(create(c)) for o in type(piece).__mro__}
+    whole = [_own(), *sorted(set(filter(None, map(_elsewhere, owners))))]
+    return hashlib.sha256("\n".join(whole).encode()).hexdigest()[:12]
 
 
-@lru_cache
-def _sources_digest() -> str:
-    """Of the names and contents of all files that the package consists of, as they were when this
-    was first asked."""
+def made_anew(what: object, was: str | None, now: str) -> str:
+    """The sentence for what ``--resume`` does not take: which code it is of, and which runs now."""
+    return f"note: {what}: made by other code ({was or 'not known which'}; now {now}), so made anew"
+
+
+def _pieces(made: Strategy | Part) -> Iterator[Strategy | Part]:
+    yield made
+    for field in dataclasses.fields(made):  # type: ignore[arg-type]  # every one is a dataclass
+        value = getattr(made, field.name)
+        if isinstance(value, Part):
+            yield from _pieces(value)
+
+
+@cache
+def _own() -> str:
+    # as they were when this was first asked; what is no Python counts, too: templates, words
+    return f"{versions()} {_digest(_PACKAGE, _PACKAGE.rglob('*'))}"
+
+
+@cache
+def _elsewhere(owner: type) -> str:
+    """Of a class's package, or of its file where that is in none; empty where it is ours or
+    Python's. A class of a notebook has no file: nobody can say that it is the one of before."""
+    name = owner.__module__
+    top = name.partition(".")[0]
+    if top == "recsim_train" or top in sys.stdlib_module_names:
+        return ""
+    file = Path(getattr(sys.modules.get(name), "__file__", None) or "")
+    if not file.is_file():
+        return f"{os.getpid()} {id(owner)}"
+    if "." not in name and file.name != "__init__.py":
+        return _digest(file.parent, [file])
+    folder = Path(getattr(sys.modules.get(top), "__file__", None) or file).parent
+    return _digest(folder, folder.rglob("*.py"))
+
+
+def _digest(folder: Path, paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*")):
+    for path in sorted(paths):
         if path.is_file() and "__pycache__" not in path.parts:
-            name, content = path.relative_to(_PACKAGE).as_posix(), path.read_bytes()
+            name, content = path.relative_to(folder).as_posix(), path.read_bytes()
             digest.update(f"{name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()[:12]
+    return digest.hexdigest()
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
+from recsim_train.results.environment import code_of, made_anew
 from recsim_train.results.figures import Summary, document_of, summary_of
 from recsim_train.results.folder import clean, newest_first, numbered, read_json, slug
 from recsim_train.results.interval import of_summary
@@ -39,7 +40,10 @@ Status = Literal["complete", "partial", "interrupted"]
 FORMAT = 1
 MANIFEST, ENVIRONMENT, SUMMARY = "manifest.json", "environment.json", "summary.json"
 _NEEDED = {
-    MANIFEST: ("format", "run_id", "world", "strategy", "comparison_key", "configuration"),
+    MANIFEST: (
+        *("format", "run_id", "world", "strategy.kind", "comparison_key"),
+        *(f"configuration.training.{steps}" for steps in ("steps", "warmup_steps")),
+    ),
     ENVIRONMENT: ("versions",),
     SUMMARY: (),  # `summary_of` checks it
 }
@@ -156,6 +160,7 @@ def manifest_of(plan: Plan, world: World, cluster: Cluster | None, run_id: str) 
         "strategy": {"kind": plan.strategy.kind, "options": plan.strategy.options},
         "seed": plan.experiment.seed,
         "identity": identity(plan, world, cluster),
+        "code": code_of([plan.strategy]),
         "comparison_key": comparison_key(plan.experiment, plan.strategy),
         "configuration": resolved(plan.experiment),
         "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
@@ -287,13 +292,14 @@ def read_run(path: Path) -> RunRecord:
             f"{path} was written in format {manifest.get('format')!r}, this version reads {FORMAT}"
         )
     found = {file: _document(path, file) for file in _NEEDED}
+    damaged = (
+        f"{path} is a damaged run directory, or another version's (recsim-train "
+        f"{_at(found[ENVIRONMENT], 'versions.recsim-train')}, code {manifest.get('code')}):"
+    )
     for file, keys in _NEEDED.items():
-        missing = [key for key in keys if key not in found[file]]
+        missing = [key for key in keys if _at(found[file], key) is None]
         if missing:
-            raise UserError(f"{path} is a damaged run directory: {file} lacks {missing[0]!r}")
-    strategy = manifest["strategy"]
-    if not isinstance(strategy, dict) or "kind" not in strategy:
-        raise UserError(f"{path} is a damaged run directory: {MANIFEST} names no strategy")
+            raise UserError(f"{damaged} {file} lacks {missing[0]!r}")
     if manifest["world"] not in ("simulated", "real"):
         raise UserError(f"{path} is a damaged run directory: {MANIFEST} names no known world")
     with _damage(path):
@@ -301,10 +307,15 @@ def read_run(path: Path) -> RunRecord:
     try:
         summary = summary_of(found[SUMMARY])
     except ValueError as error:
-        raise UserError(
-            f"{path} is a damaged run directory, or another version's: {SUMMARY} {error}"
-        ) from None
+        raise UserError(f"{damaged} {SUMMARY} {error}") from None
     return RunRecord(path, manifest, found[ENVIRONMENT], summary)
+
+
+def _at(document: Any, key: str) -> Any:
+    """What a document has under a dotted key; None: nothing."""
+    for part in key.split("."):
+        document = document.get(part) if isinstance(document, dict) else None
+    return document
 
 
 def _document(path: Path, file: str) -> dict[str, Any]:
@@ -322,20 +333,33 @@ def _document(path: Path, file: str) -> dict[str, Any]:
 
 
 def find_complete(
-    out: Path, plan: Plan, world: World, cluster: Cluster | None, *, emulated: bool = False
+    out: Path,
+    plan: Plan,
+    world: World,
+    cluster: Cluster | None,
+    *,
+    emulated: bool = False,
+    say: Callable[[str], object] = lambda _: None,
 ) -> RunRecord | None:
-    """The newest run of exactly these settings under ``out`` that made all of its steps, for
-    ``--resume``: one that diverged would diverge again. ``emulated``: on emulated hosts."""
+    """The newest run of exactly these settings and this code under ``out`` that made all of its
+    steps, for ``--resume``: one that diverged would diverge again. ``emulated``: on emulated hosts;
+    ``say``: hears of the newest where all are of other code."""
     base, wanted = base_name(plan, world, cluster), identity(plan, world, cluster)
+    code, others = code_of([plan.strategy]), []
     for path in newest_first(out / base):
         try:
             record = read_run(path)
         except UserError:
             continue  # damaged or still being written: it is done again
         alike = (record.facts.emulated is not None) == emulated
-        if record.whole and alike and record.manifest.get("identity") == wanted:
+        if not (record.whole and alike and record.manifest.get("identity") == wanted):
+            continue
+        if record.manifest.get("code") == code:
             note_finished()
             return record
+        others.append(record)
+    for record in others[:1]:
+        say(made_anew(record.path, record.manifest.get("code"), code))
     return None
 
 

@@ -157,7 +157,12 @@ class Maker:
         if record is None and self._keep.resume:
             emulated = self._keep.emulate and job.world == "real"
             record = find_complete(
-                self._keep.out, job.plan, job.world, job.cluster, emulated=emulated
+                self._keep.out,
+                job.plan,
+                job.world,
+                job.cluster,
+                emulated=emulated,
+                say=self._caller.say,
             )
         if record is None and job.world == "real" and job.loaded.sweep is not None:
             self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")

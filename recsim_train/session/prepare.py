@@ -18,6 +18,7 @@ from recsim_train.results.rundir import World
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job, this_machine
 from recsim_train.session.profile import measure_machine
+from recsim_train.trace.facts import beyond_said
 
 LOCAL = Path(PROFILES) / "local.yaml"
 """Where the profile of this machine lies, under the current folder."""
@@ -38,6 +39,9 @@ class Profiles:
     def of(self, loaded: Loaded) -> Cluster | None:
         """The profile of a point; a measurement does not need one. Raises UserError."""
         wanted = self.name or loaded.experiment.cluster
+        beside = loaded.path.parent / wanted
+        if self.name is None and beside.suffix in (".yaml", ".yml") and beside.is_file():
+            wanted = str(beside)  # wherever the experiment's folder is put
         key = f"{wanted} {loaded.profile_sets!r}"
         if key not in self.read:
             self.read[key] = self._found(wanted, loaded)
@@ -250,7 +254,8 @@ def ensure_data(loaded: Loaded, caller: Caller, *, make: bool = True) -> None:
                     f"{FORMATS[source_of(data.path)].name} with the generator"
                 )
                 generate(loaded.experiment, path, rows, caller)
-    check_data(loaded.experiment.model, data)
+    for said in beyond_said(check_data(loaded.experiment.model, data)):
+        caller.say(f"note: at the beginning of {path}: {said}")
 
 
 def generate(experiment: Experiment, target: Path, rows: int, caller: Caller) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import hypot
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import FORMAT, Cluster
@@ -16,7 +17,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.profiles import find_cluster, load_cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
-from recsim_train.results.environment import machine_name
+from recsim_train.results.environment import code_of, machine_name
 from recsim_train.results.folder import put, writable
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
@@ -55,6 +56,9 @@ def measure_machine(
             was = None if cluster.calibration is None else cluster.calibration.machine
             if was != (here := machine_name()):
                 caller.say(f"note: {target} describes {was or 'no machine'}, and this is {here}")
+            whose = cluster.calibration and cluster.calibration.versions.get("code")
+            if whose != (code := code_of()):
+                caller.say(f"note: {target} was measured by other code ({whose}; now {code})")
         else:
             said = "Written by `recsim-train calibrate`; edit a copy, not this file."
             cluster = calibrate_machine(
@@ -117,7 +121,7 @@ def measure_links_of(name: str, target: Path, caller: Caller) -> Cluster:
         },
         "costs": {price: costs[price] for price in PRICES},
     }
-    said = f"# Written by `recsim-train calibrate --emulate {name}`.\n"
+    said = f"# Written by `recsim-train calibrate --emulate {quote(name)}`.\n"
     put(target, (said + dump_yaml(own)).encode())
     dearer = ", ".join(f"{price} {times:.2f}" for price, times in found.dearer.items())
     caller.say(

@@ -6,16 +6,16 @@ While a sweep is unfinished each finished point has a small file, so that nothin
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import UserError
+from recsim_train.results.environment import made_anew
 from recsim_train.results.folder import (
     SWEEP,
     clean,
@@ -112,7 +112,7 @@ def header_of(
     axes: Mapping[str, Sequence[Any]],
     points: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Any],
-    version: str,
+    code: str,
     command: Sequence[str],
 ) -> dict[str, Any]:
     """The description of a sweep.
@@ -120,15 +120,13 @@ def header_of(
     ``axes``: values by swept setting; ``points``: ``{"values", "strategy", "options",
     "identity"}`` of each row; ``settings``: flat, of the first point, to say what changed.
     """
-    identities = [str(point["identity"]) for point in points]
     cleaned: dict[str, Any] = clean(
         {
             "tool": "recsim-train",
             "format": FORMAT,
             "name": name,
             "file": file,
-            "version": version,
-            "identity": hashlib.sha256("\n".join([version, *identities]).encode()).hexdigest(),
+            "code": code,
             "axes": {key: list(values) for key, values in axes.items()},
             "points": list(points),
             "settings": dict(settings),
@@ -143,27 +141,32 @@ def base_path(out: Path, name: str) -> Path:
     return out / f"{slug(name, 'experiment')}-sweep"
 
 
-def find_started(base: Path, header: Mapping[str, Any]) -> SweepRecord | None:
-    """The newest sweep of exactly these points, for ``--resume``; None: there is no sweep of this
-    name. Raises UserError, which says what changed, where there are only others."""
+def find_started(
+    base: Path, header: Mapping[str, Any], say: Callable[[str], object]
+) -> SweepRecord | None:
+    """The newest sweep of exactly these points by this code, for ``--resume``; None: there is no
+    sweep of this name, or only of other code, which ``say`` hears. Raises UserError, which says
+    what changed, where there are only others."""
     others = []
     for path in filter(is_sweep, newest_first(base)):
         record = read_sweep(path)
-        if record.header["identity"] == header["identity"]:
+        changed = what_changed(record.header, header)
+        if not changed and record.header.get("code") == header["code"]:
             return record
-        others.append(record)
-    if others:
-        raise UserError(
-            f"{others[0].path} cannot be resumed: {what_changed(others[0].header, header)}; "
-            "without --resume the sweep is made anew, beside it"
-        )
+        others.append((changed, path, record.header.get("code")))
+    for changed, path, code in sorted(others, key=lambda other: bool(other[0]))[:1]:
+        if changed:
+            raise UserError(
+                f"{path} cannot be resumed: {changed}; without --resume the sweep is made anew, "
+                "beside it"
+            )
+        say(made_anew(path, code, header["code"]))
     return None
 
 
 def what_changed(old: Mapping[str, Any], new: Mapping[str, Any], most: int = 5) -> str:
-    """The settings in which two descriptions differ, in words."""
-    a = {**old["settings"], "recsim-train": old["version"]}
-    b = {**new["settings"], "recsim-train": new["version"]}
+    """The settings in which two descriptions differ, in words; empty: in none."""
+    a, b = dict(old["settings"]), dict(new["settings"])
     a |= {f"the sweep of {key}": values for key, values in old["axes"].items()}
     b |= {f"the sweep of {key}": values for key, values in new["axes"].items()}
     differing = [
@@ -171,8 +174,9 @@ def what_changed(old: Mapping[str, Any], new: Mapping[str, Any], most: int = 5) 
         for key in dict.fromkeys([*a, *b])
         if a.get(key) != b.get(key)
     ]
-    if not differing:
-        return f"it has {len(old['points'])} other points (now {len(new['points'])})"
+    before, now = ([point.get("identity") for point in sweep["points"]] for sweep in (old, new))
+    if not differing and before != now:
+        return f"it has {len(before)} other points (now {len(now)})"
     more = f" and {len(differing) - most} more" if len(differing) > most else ""
     return "; ".join(differing[:most]) + more
 
@@ -185,18 +189,23 @@ def read_sweep(path: Path) -> SweepRecord:
     """Read a sweep, finished or not. Raises UserError, one sentence, for anything else."""
     try:
         header = read_json(path / SWEEP)
-        if header["format"] != FORMAT:
-            raise UserError(
-                f"{path} was written in format {header['format']!r}, this version reads {FORMAT}"
-            )
+        if (form := header.get("format")) != FORMAT:
+            raise UserError(f"{path} was written in format {form!r}, this version reads {FORMAT}")
+        for key in ("name", "axes", "points", "settings", "command"):
+            if header.get(key) is None:
+                raise ValueError(f"it lacks {key!r}")
         folder = SweepFolder(path, header)
         if (path / TABLE).is_file():
             folder.rows = {row["point"]: row for row in _read_parquet(path / TABLE, header)}
         for file in sorted((path / POINTS).glob("*.json")):
             folder.rows[int(file.stem)] = read_json(file)
         return SweepRecord(path, header, [folder.full_row(n) for n in sorted(folder.rows)])
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UserError(f"{path} is a damaged sweep: {type(error).__name__}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is a damaged sweep, or another version's: {error}") from None
+    except (KeyError, TypeError, IndexError, AttributeError):
+        raise UserError(
+            f"{path} is a damaged sweep, or another version's: {SWEEP} does not hold what it should"
+        ) from None
 
 
 def figures_of(record: SweepRecord) -> dict[int, dict[str, Any]]:
@@ -247,7 +256,7 @@ def _read_parquet(path: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]
         raise ValueError(f"{path.name} is damaged") from None
     written = [column for column, kind in _types(header).items() if kind == "json"]
     for row in rows:
-        row |= {c: json.loads(row[c]) for c in written if row[c] is not None}
+        row |= {c: json.loads(row[c]) for c in written if row.get(c) is not None}
     return rows
 
 

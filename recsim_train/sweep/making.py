@@ -7,11 +7,10 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recsim_train import __version__
 from recsim_train.config.dump import plain, resolved
 from recsim_train.report.caveats import elsewhere
 from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import machine
+from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import RUNS, free_path, writable
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, flat_settings, row_of
 from recsim_train.session.caller import Caller
@@ -29,7 +28,7 @@ def simulate_all(
 
     What is finished is kept whatever happens; of a sweep of which nothing is, nothing stays.
     """
-    folder = _folder(jobs, keep)
+    folder = _folder(jobs, keep, caller)
     try:
         for number, message in refused.items():
             if number not in folder.rows:
@@ -73,7 +72,7 @@ def caveats_of(jobs: Sequence[Job]) -> list[str]:
     return list(found)
 
 
-def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
+def _folder(jobs: Sequence[Job], keep: Keep, caller: Caller) -> results.SweepFolder:
     """A new sweep's folder, or one that is gone on with."""
     axes: dict[str, list[Any]] = {}
     for job in jobs:
@@ -97,11 +96,11 @@ def _folder(jobs: Sequence[Job], keep: Keep) -> results.SweepFolder:
             for job in jobs
         ],
         {key: value for key, value in settings.items() if key not in axes},
-        __version__,
+        code_of(job.plan.strategy for job in jobs),
         repeatable(keep.command),
     )
     base = results.base_path(keep.out, first.experiment.name)
-    started = results.find_started(base, header) if keep.resume else None
+    started = results.find_started(base, header, caller.say) if keep.resume else None
     folder = results.SweepFolder(started.path if started else free_path(base), header)
     if started is not None:
         done = results.figures_of(started)

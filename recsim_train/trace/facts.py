@@ -282,6 +282,37 @@ class WhatIf:
     many."""
 
 
+_HASHES, _MOST_TABLES = 1 << 24, 5
+"""Numbers from there on are taken for hashes, which are meant to share rows; tables named."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondRows:
+    """Ids of a table that lie beyond its rows: by their remainder they share those of others.
+
+    ``rows``: the first is that of missing values; ``share``: of the examples whose id lies beyond;
+    ``largest``: of the ids.
+    """
+
+    table: int
+    rows: int
+    share: float
+    largest: int
+
+
+def beyond_said(tables: Iterable[BeyondRows]) -> list[str]:
+    """A sentence on tables whose ids are no hashes, if there are such."""
+    said = [
+        f"table {one.table}: {100 * one.share:.3g} % of its ids lie beyond its {one.rows:,} "
+        f"row{'s' * (one.rows > 1)} and share rows with others ({one.largest + 2:,} rows would "
+        "hold all)"
+        for one in sorted(tables, key=lambda one: -one.share)
+        if one.largest < _HASHES
+    ]
+    more = [f"{len(said) - _MOST_TABLES} more tables"] if len(said) > _MOST_TABLES else []
+    return ["; ".join([*said[:_MOST_TABLES], *more])] if said else []
+
+
 @dataclass(frozen=True, slots=True)
 class Diverged:
     """A model that left the finite numbers: a training loss or held-out score is infinite or NaN.
@@ -395,6 +426,8 @@ class Facts:
     """By kind."""
     malformed: str | None = None
     """The same in words, where there are any."""
+    ids_beyond: list[BeyondRows] = field(default_factory=list)
+    """Tables with ids beyond their rows."""
     epochs: float | None = None
     """How often the data were gone through."""
     rows_read: int | None = None

@@ -44,8 +44,7 @@ AGREED = {
     "seed": "the order's seed",
     "code": "the code",
 }
-"""What ``predictions.json`` has as a hash (``agreed``), the code by its revision, and what must be
-the same to go on."""
+"""What ``predictions.json`` has as a hash (``agreed``), and what must be the same to go on."""
 
 
 def now() -> str:
@@ -208,7 +207,7 @@ def find_started(base: Path, agreed: Mapping[str, str]) -> ValidationFolder | No
         if not is_validation(path):
             continue
         found = ValidationFolder.read(path)
-        theirs = found.predictions["agreed"]
+        theirs = found.predictions.get("agreed", {})
         differing = [said for key, said in AGREED.items() if theirs.get(key) != agreed[key]]
         if not differing:
             return found

@@ -16,7 +16,7 @@ from recsim_train.config.frames import framed
 from recsim_train.config.validation import Tier, Validation
 from recsim_train.executor.emulation.layout import as_emulated
 from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import code_revision, machine
+from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, writable
 from recsim_train.results.row import COMPLETE, FAILED, cpu_by_line
 from recsim_train.results.rundir import RunRecord
@@ -141,7 +141,7 @@ def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
         "profile": _profiles_hash(jobs),
         "gates": results.hash_of(wanted.gates.model_dump(mode="json")),
         "seed": str(wanted.seed),
-        "code": code_revision(),
+        "code": code_of(job.plan.strategy for job in jobs),
     }
 
 
@@ -222,6 +222,7 @@ def _measure_all(
     sweep = jobs[0].loaded.sweep
     kept = folder.path / RUNS if sweep is not None and sweep.keep_runs else None
     predictions = folder.predicted()
+    code = code_of(job.plan.strategy for job in jobs)
     at = folder.at_calibration and folder.at_calibration.idle
     patience = wanted.patience - sum(run.get("waited", 0.0) for run in folder.runs.values())
     for place, (repeat, number) in enumerate(todo, start=every - len(todo) + 1):
@@ -232,7 +233,7 @@ def _measure_all(
             "key": entry.key,
             "label": entry.label,
             "version": __version__,
-            "revision": code_revision(),
+            "revision": code,
         }
         if at and patience > 0.0 and number not in refused:
             run["waited"] = _waited(at, min(_LONGEST, patience), caller)

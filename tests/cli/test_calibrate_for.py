@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from recsim_train.calibration.own import measure
 from recsim_train.cli.main import app
 from recsim_train.config.profiles import load_cluster
-from recsim_train.results.environment import machine_name
+from recsim_train.results.environment import code_of, machine_name
 from recsim_train.session import profile
+from recsim_train.session.caller import Caller
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "frozen-2core.yaml"
@@ -50,6 +51,19 @@ def done(*words: str, code: int = 0) -> Any:
     found = CliRunner().invoke(app, list(words))
     assert found.exit_code == code, found.output
     return found
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_operations_that_other_code_measured_are_said(folder: Path, ours: bool) -> None:
+    """One profile would hold what two calibrations mean by a price."""
+    path = folder / "cluster_profiles" / "mine.yaml"
+    if ours:
+        text = path.read_text()
+        path.write_text(text.replace("{recsim-train: 0.1.0,", f"{{code: {code_of()},", 1))
+        assert path.read_text() != text
+    said: list[str] = []
+    profile.measure_machine(path, Caller(said.append), add=True)
+    assert ours != any("mine.yaml was measured by other code (None" in s for s in said)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,14 @@ def test_a_profile_that_is_there_stays(tmp_path: Path) -> None:
     assert (tmp_path / "mine.yaml").read_text() == "mine"
     assert command(*words, "--force", cwd=tmp_path).returncode == 0
     assert load_cluster(str(tmp_path / "mine.yaml")).name == "mine"
+
+
+def test_the_command_that_it_names_can_be_pasted(tmp_path: Path) -> None:
+    name = "it's mine; touch BAD.yaml"
+    done = command("cluster", "new", name, *TWENTY, "--extends", BASE, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    _, _, words = done.stderr.rpartition("name it with ")
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    again = command("simulate", "small.yaml", *shlex.split(words), "--dry-run", cwd=tmp_path)
+    assert shlex.split(words) == ["--cluster", name]
+    assert again.returncode == 0, again.stderr

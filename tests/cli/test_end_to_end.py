@@ -252,8 +252,9 @@ def test_an_interrupt_keeps_the_partial_result(
     process.send_signal(number)  # as `timeout` does: the process, then its group
     _, errors = process.communicate(timeout=30)
     assert process.returncode == code, errors
-    assert errors.rstrip().endswith("interrupted")
-    assert "--resume" not in errors  # nothing is complete: it would begin again
+    # nothing is complete: neither the model nor a run to go on from
+    assert "interrupted; to begin again: recsim-train run small.yaml" in errors
+    assert "--resume" not in errors
     assert "Traceback" not in errors
     gone(children)
     (run,) = (folder / "runs").iterdir()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recsim_train.results import environment
 from tests.commands import command
 
 ROOT = Path(__file__).parents[2]
@@ -30,9 +31,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def simulate(folder: Path, *words: str, code: int = 0) -> tuple[Any, str]:
+def simulate(folder: Path, *words: str, ends: int = 0) -> tuple[Any, str]:
     done = command("simulate", "all", "--cluster", REFERENCE, "--json", *words, cwd=folder)
-    assert done.returncode == code, done.stderr
+    assert done.returncode == ends, done.stderr
     assert "Traceback" not in done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -55,7 +56,7 @@ def test_every_experiment_of_a_folder(folder: Path) -> None:
 def test_one_bad_file_does_not_stop_the_others(folder: Path) -> None:
     (folder / "all" / "a.yaml").write_text(f"name: bad\nmodle: tiny{TEXT}")
     (folder / "all" / "c.yaml").write_text(f"name: swept\nsweep: {{seed: [1, 2]}}{TEXT}")
-    found, said = simulate(folder, code=1)
+    found, said = simulate(folder, ends=1)
     assert [run["experiment"] for run in found["runs"]] == ["second"]
     assert "did you mean 'model'" in said
     assert "left out: it is a sweep" in said
@@ -81,3 +82,16 @@ def test_resume_simulates_nothing_twice(folder: Path) -> None:
     runs = {p.name: p.stat().st_mtime_ns for p in (folder / "runs").iterdir() if p.is_dir()}
     simulate(folder, "--resume")
     assert runs == {p.name: p.stat().st_mtime_ns for p in (folder / "runs").iterdir() if p.is_dir()}
+
+
+def test_resume_makes_anew_what_other_code_predicted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, _ = simulate(folder)
+    monkeypatch.setattr(environment, "_own", lambda: "another constant in the simulator")
+    anew, said = simulate(folder, "--resume")
+    assert [run["run_id"] for run in anew["runs"]] == [run["run_id"] for run in before["runs"]]
+    assert said.count("made by other code") == len(anew["runs"])
+    _, said = simulate(folder, "--resume")
+    assert "other code" not in said
+    assert "simulating" not in said

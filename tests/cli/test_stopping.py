@@ -95,7 +95,8 @@ def test_while_modules_are_read(
     process.send_signal(number)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == code, errors
-    assert errors == "interrupted\n"  # nothing is kept that could be gone on from
+    # nothing is kept that could be gone on from
+    assert errors == "interrupted; to begin again: recsim-train simulate small.yaml\n"
 
 
 def test_an_interrupt_within_a_callback_of_a_library_is_not_lost() -> None:
@@ -208,8 +209,9 @@ def test_a_search_that_knows_no_speed_yet_goes_on_from_its_bounds(
     when = ("recsim_train.designs.notes", "writing")  # first the file's head, then a look each
     done = signalled(folder, *words, when=when, number=signal.SIGTERM, call=call)
     assert done.returncode == 143, done.stderr
-    how = f"interrupted; to go on: recsim-train {' '.join(words)} --resume\n"
-    assert done.stderr.endswith(how if goes_on else "interrupted\n")
+    again = f"recsim-train {' '.join(words)}"
+    how = f"to go on: {again} --resume" if goes_on else f"to begin again: {again}"
+    assert done.stderr.endswith(f"interrupted; {how}\n")
     assert "Traceback" not in done.stderr
     if goes_on:
         (notes,) = (folder / "runs").iterdir()

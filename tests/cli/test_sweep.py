@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from recsim_train.results import environment
 from tests.commands import answer, command
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +176,26 @@ def test_resume_refuses_another_sweep(finished: Path, changes: list[str], said: 
     assert "Traceback" not in done.stderr
 
 
+def test_a_sweep_of_other_code_is_made_anew_beside_it(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "_own", lambda: "another constant in the simulator")
+    few = ["--set", "roles.trainers=[1]", "--set", "strategy=[allreduce]", "--json"]
+    words = ["simulate", "small.yaml", "--jobs", "1", "--resume"]
+    first = command(*words, *few, "--out", "few", cwd=finished)
+    assert first.returncode == 0, first.stderr
+    monkeypatch.undo()
+    again = command(*words, *few, "--out", "few", cwd=finished)
+    assert again.returncode == 0, again.stderr
+    assert "few/small-sweep: made by other code" in again.stderr
+    assert json.loads(again.stdout)["sweep"]["sweep_dir"] == "few/small-sweep-2"
+    # what other code made of this sweep stays, and each goes on with its own
+    monkeypatch.setattr(environment, "_own", lambda: "another constant in the simulator")
+    back = command(*words, *few, "--out", "few", cwd=finished)
+    assert "other code" not in back.stderr
+    assert json.loads(back.stdout)["sweep"]["sweep_dir"] == "few/small-sweep"
+
+
 def long_sweep(
     start: Any, folder: Path, finished: int, steps: int = 1500
 ) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
@@ -192,14 +213,14 @@ def long_sweep(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_keeps_what_is_finished(
-    start: Any, folder: Path, number: signal.Signals, code: int
+    start: Any, folder: Path, number: signal.Signals, ends: int
 ) -> None:
     process, children = long_sweep(start, folder, finished=2)
     os.killpg(process.pid, number)  # as a terminal does: every process gets it
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == code, errors
+    assert process.returncode == ends, errors
     assert "interrupted; to go on: recsim-train simulate small.yaml" in errors
     assert errors.rstrip().endswith("--resume")
     assert "Traceback" not in errors

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsim_train.data.mixcache import CacheTooSmall, Ownership, SlotMap, first_rows
+from tests.commands import command
 
 ROWS = 40
 steps = st.lists(st.sets(st.integers(0, ROWS - 1), max_size=12), min_size=1, max_size=30)
@@ -93,3 +96,31 @@ def test_every_row_has_one_owner(tables: list[int], trainers: int, data: st.Data
     assert all(own == sorted(own) for own in places)
     assert sum(owner.rows for owner in owners) == total
     assert max(o.rows for o in owners) - min(o.rows for o in owners) <= len(tables)
+
+
+@pytest.mark.parametrize("words", [("simulate",), ("data", "profile")])
+def test_more_rows_than_this_machine_can_find_are_refused_before_memory_is_taken(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    base = Path(__file__).parents[1] / "frozen-2core.yaml"
+    (tmp_path / "huge.yaml").write_text(
+        "name: huge\n"
+        "model: {embedding_dim: 8, bottom_mlp: [8], top_mlp: [1], tables: [1_000_000_000_000]}\n"
+        "data: {path: null, eval_rows: 20, synthetic: {rows: 900}}\n"
+        "roles: {trainers: 2}\n"
+        "training: {batch_size: 16, steps: 12, warmup_steps: 2}\n"
+        "strategy: {kind: scalefreectr, cache_rows: 1000}\n"
+        f"cluster: {{extends: {base}, name: vast, colocate: false,"
+        " hosts: {default: {memory: 100000000 GiB}}}\n"
+    )
+    done = command(*words, "huge.yaml", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(
+        "error: to find 1,000,000,000,000 rows in a cache takes 3,725.3 GiB, but"
+    )
+    assert "model.max_rows" in said
+
+
+def test_a_cache_whose_places_fit_is_made() -> None:
+    assert SlotMap(10, 1_000_000).capacity == 10

@@ -60,13 +60,13 @@ pytestmark = [
 
 def agent(cluster: EmulatedCluster, host: EmulatedHost, head: str, clock: int,
           folder: Path) -> subprocess.Popen[str]:  # fmt: skip
-    """torchrun on one host."""
+    """torchrun on one host, as docs/tasks/several-machines.md has it."""
+    rank = cluster.layout.hosts.index(host)
     words = [
         "unshare", "-T", "--monotonic", str(clock), "--fork", sys.executable, "-m",
         "torch.distributed.run", f"--nnodes={len(cluster.layout.hosts)}",
-        f"--nproc-per-node={len(host.processes)}", "--rdzv-id=job", "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={head}:29500", f"--rdzv-conf=is_host={str(host.address) == head}",
-        f"--local-addr={host.address}", "-m", "recsim_train", "run", "several.yaml", "--json",
+        f"--nproc-per-node={len(host.processes)}", f"--node-rank={rank}", f"--master-addr={head}",
+        "--master-port=29500", "-m", "recsim_train", "run", "several.yaml", "--json",
         "--out", f"runs of {host.name}",
     ]  # fmt: skip
     said = (folder / f"{host.name}.txt").open("w")

@@ -112,6 +112,16 @@ def test_code_is_made_anew_where_a_file_beside_it_has_changed(folder: Path) -> N
     assert called(folder) == (6.5, 1)
 
 
+def test_contents_count_where_length_and_time_are_alike(folder: Path) -> None:
+    """As of two versions of a package whose build gives every file one time."""
+    source = folder / "own.py"
+    for more, first in ((" + 100.0", 106.5), (" + 200.0", 206.5)):
+        source.write_text(SOURCE.format(more=more))
+        os.utime(source, (1e9, 1e9))
+        assert called(folder) == (first, 0)
+        assert called(folder) == (first, 1)
+
+
 def test_a_missing_file_and_one_that_is_a_folder(folder: Path) -> None:
     called(folder)
     for ending in (".nbc", ".nbi"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +17,7 @@ from recsim_train.designs.notes import Notes
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.wanted import Demand
 from recsim_train.session import pool
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.caller import NOBODY, Caller
 from tests.recommend.conftest import Spaces, Studies
 
 FEW = {"hosts": [2, 3], "embedding_hosts": [1], "dense_hosts": [1], "servers_per_host": [1]}
@@ -48,7 +47,7 @@ def test_what_was_found_is_not_done_again(
     monkeypatch.setattr(searching, "each", counted)
     with suppress(KeyboardInterrupt):
         Searcher(space, Demand(), 1, NOBODY, Notes(file, resume=False)).run()
-    done = len(file.read_text().splitlines()) - 1
+    done = len(file.read_text().splitlines())
     assert done == 6
     with file.open("a") as kept:
         kept.write('{"design": "cut o')  # whoever wrote it was killed
@@ -63,19 +62,35 @@ def test_what_was_found_is_not_done_again(
     assert every == len(asked) - 6
 
 
-def test_notes_of_another_version_are_left_alone(tmp_path: Path) -> None:
+def test_rows_of_other_code_are_left_alone_and_stay(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    notes = Notes(file, resume=False)
+    notes = Notes(file, "ours", resume=False)
     notes.add("a", None, {"bounds": {"loops": 0.1 + 0.2}})
-    assert Notes(file, resume=True).known("a", None) == {"bounds": {"loops": 0.1 + 0.2}}
-    assert Notes(file, resume=True).known("a", 0) is None
-    lines = file.read_text().splitlines()
-    head = json.loads(lines[0])
-    head["versions"]["recsim-train"] = "0.0"
-    file.write_text("\n".join([json.dumps(head, sort_keys=True), *lines[1:]]))
-    assert len(Notes(file, resume=True)) == 0
+    notes = Notes(file, "ours", resume=True)
+    assert notes.known("a", None) == {"bounds": {"loops": 0.1 + 0.2}}
+    assert notes.known("a", 0) is None
+    assert not notes.others
+    theirs = Notes(file, "theirs", resume=True)
+    assert (len(theirs), theirs.others) == (0, ["ours"])
+    theirs.add("a", None, {"bounds": {}})
+    assert Notes(file, "theirs", resume=True).known("a", None) == {"bounds": {}}
+    assert Notes(file, "ours", resume=True).known("a", None) == {"bounds": {"loops": 0.1 + 0.2}}
+    # as a version wrote them that did not say which code it was, and lines that are none
+    file.write_text('{"versions": {}}\n{"design": "a", "stage": null, "row": {}}\n5\n[]\n')
+    old = Notes(file, "ours", resume=True)
+    assert (len(old), old.others) == (0, [None])
     notes.close()
     assert not file.exists()
+
+
+def test_the_command_says_that_rows_are_of_other_code(studies: Studies, tmp_path: Path) -> None:
+    study = studies("strategy=allreduce", strategies="false", **FEW)
+    file = tmp_path / f"{study.experiment.name}-recommendation.jsonl"
+    Notes(file, "theirs", resume=False).add("a", None, {})
+    said: list[str] = []
+    calls.recommend(study, out=tmp_path, resume=True, caller=Caller(said.append))
+    assert [s for s in said if "1 looks and simulations of before: made by other code (theirs" in s]
+    assert not [s for s in said if "going on with" in s]
 
 
 def test_the_command_goes_on_and_leaves_no_notes(studies: Studies, tmp_path: Path) -> None:

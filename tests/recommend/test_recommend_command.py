@@ -49,7 +49,7 @@ def test_yes_with_a_design_that_can_be_simulated_and_planned(tmp_path: Path) -> 
     assert re.search(r"others? \(rows? 2( to \d+)? above\) cannot be told from it", page)
     lines = (places[0] / "commands.txt").read_text().splitlines()
     simulate = next(line for line in lines if line.startswith("recsim-train simulate"))
-    again = command(*simulate.split()[1:], "--dry-run", cwd=tmp_path)
+    again = command(*simulate.split()[1:], "--dry-run", cwd=places[0])
     assert again.returncode == 0, again.stderr
 
 

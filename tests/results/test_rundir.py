@@ -229,6 +229,37 @@ def test_find_complete_takes_the_newest_of_the_same_settings(tmp_path: Path, fac
     assert find_complete(tmp_path, factory.plan(options={"every": 2}), "real", cluster) is None
 
 
+def test_find_complete_takes_no_run_of_other_code_and_says_so(
+    tmp_path: Path, factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, cluster = factory.plan(), factory.cluster()
+    said: list[str] = []
+
+    def found() -> str | None:
+        said.clear()
+        record = find_complete(tmp_path, plan, "real", cluster, say=said.append)
+        return None if record is None else record.run_id
+
+    ours = factory.write(tmp_path, plan, "real").run_id
+    monkeypatch.setattr(rundir, "code_of", lambda _: "fedcba987654")
+    assert found() is None
+    (sentence,) = said
+    assert str(tmp_path / ours) in sentence
+    assert "fedcba987654" in sentence
+    assert "made anew" in sentence
+    theirs = factory.write(tmp_path, plan, "real").run_id
+    assert (found(), said) == (theirs, [])
+    monkeypatch.undo()
+    assert (found(), said) == (ours, [])  # the newest is other code's
+    # an older version did not say which code it was
+    path = tmp_path / ours / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["code"]
+    path.write_text(json.dumps(manifest))
+    assert found() is None
+    assert said[0].startswith(f"note: {tmp_path / theirs}: made by other code (fedcba987654; now")
+
+
 def put_nan(path: Path, number: str) -> None:
     """As another program, or a disk, may leave it: a figure that is none."""
     text = path.read_text(encoding="utf-8")

@@ -304,13 +304,13 @@ def test_resume_refuses_other_code_and_names_both(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The version says nothing: it is the same for months."""
-    monkeypatch.setattr(validation, "code_revision", lambda: "0123456789ab")
+    monkeypatch.setattr(validation, "code_of", lambda _: "0123456789ab")
     stopped(machine)
-    monkeypatch.setattr(validation, "code_revision", lambda: "fedcba987654")
+    monkeypatch.setattr(validation, "code_of", lambda _: "fedcba987654")
     words = r"the code \(from 0123456789ab to fedcba987654\) changed since its predictions"
     with pytest.raises(UserError, match=f"cannot be resumed: {words}"):
         machine.validate(resume=True)
-    monkeypatch.setattr(validation, "code_revision", lambda: "0123456789ab")
+    monkeypatch.setattr(validation, "code_of", lambda _: "0123456789ab")
     assert machine.validate(resume=True).complete
 
 

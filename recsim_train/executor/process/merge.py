@@ -12,7 +12,7 @@ from recsim_train.executor.part import ProcessPart
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import allowed, cores
 from recsim_train.results.statistics import counted
-from recsim_train.trace.facts import Cached, Diverged, Slept
+from recsim_train.trace.facts import Cached, Diverged, Slept, beyond_said
 from recsim_train.trace.ledger import Booked, Ledger, MachineUse, between
 from recsim_train.trace.record import Iteration, Outcome, Recorder, loop_of
 from recsim_train.workload.compression import compressed
@@ -50,6 +50,8 @@ def merge(
         malformed.merge(reading.malformed)
     facts.malformed_rows = malformed.counts
     facts.malformed = malformed.describe() if malformed.total else None
+    facts.ids_beyond = malformed.beyond_rows(t.rows for t in plan.experiment.model.tables)
+    whole.warn(beyond_said(facts.ids_beyond))
     facts.epochs = max((reading.epochs for reading in readings), default=0)
     facts.rows_read = sum(reading.rows for reading in readings)
     facts.cpu_seconds = {part.instance: part.cpu_seconds for part in parts}
