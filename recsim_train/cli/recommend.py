@@ -102,7 +102,9 @@ def recommend(
     """Find the strategy and the division of hosts that answer best.
 
     Designs come from the experiment's strategies and its `search`; without one, all strategies and
-    usual divisions of the hosts are tried.
+    usual divisions of the hosts are tried. A step of the job has the examples of the experiment as
+    written (its first strategy, trainers, threads and batch), which a design's loops share; designs
+    that cannot have them within 2 % are left out, unless search.any_step is set.
     """
     from recsim_train import calls
     from recsim_train.results.environment import cores
@@ -148,9 +150,12 @@ def _show_space(space: Space, json: bool) -> None:
     designs, impossible = len(space.candidates), sum(space.impossible.values())
     if json:
         document = {"designs": designs, "impossible": space.impossible, "axes": space.axes}
-        common.print_json({**document, "hosts": space.most_hosts})
+        counts = {"other_step": space.other_step, "examples_per_step": space.steps}
+        common.print_json({**document, **counts, "hosts": space.most_hosts})
         return
     print(f"{designs:,} designs on at most {space.most_hosts:,} hosts")
+    steps = ", ".join(f"{step:,}" for step in space.steps)
+    print(f"  examples in a step of the job, about: {steps}")
     kinds: dict[str, int] = {}
     for candidate in space.candidates:
         kind = candidate.job.plan.strategy.kind
@@ -161,3 +166,6 @@ def _show_space(space: Space, json: bool) -> None:
     if impossible:
         first = next(iter(space.impossible))
         print(f"  {impossible:,} combinations cannot be; the first: {first}")
+    if space.other_step:
+        count = f"{space.other_step:,} combinations"
+        print(f"  {count} have other examples in a step (search.any_step)")

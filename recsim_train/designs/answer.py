@@ -204,6 +204,9 @@ def _lacking(design: Design, what: str, times: float) -> str:
 def evaluated(found: Found) -> str:
     """How many designs there were, and what became of them; without a full stop."""
     parts = []
+    if found.space.other_step:
+        count = f"{found.space.other_step:,} more"
+        parts.append(f"{count} have other examples in a step (search.any_step)")
     if found.beyond_budget:
         parts.append(f"{found.beyond_budget:,} are beyond the budget")
     if found.unfit:
@@ -231,6 +234,7 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
             "by": wanted.by,
             "likely": wanted.likely,
             "hosts": found.space.most_hosts,
+            "examples_per_step": found.space.steps,
         },
         "met": answer.met,
         "headroom": answer.headroom,
@@ -243,6 +247,7 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
         "evaluated": {
             "designs": len(found.designs),
             "impossible": sum(found.space.impossible.values()),
+            "other_step": found.space.other_step,
             "beyond_budget": found.beyond_budget,
             "do_not_fit": found.unfit,
             "cannot_reach": found.barred,
@@ -265,6 +270,8 @@ def design_document(design: Design) -> dict[str, Any]:
         "options": plan.strategy.options,
         "settings": dict(candidate.job.settings),
         "roles": plan.experiment.roles.model_dump(),
+        "batch_size": plan.experiment.training.batch_size,
+        "examples_per_step": candidate.step,
         "hosts": candidate.hosts,
         "per_hour": candidate.per_hour,
         "currency": None if rent is None else rent.currency,

@@ -15,6 +15,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.designs import looking
 from recsim_train.designs.answer import Change
 from recsim_train.designs.searching import Design
+from recsim_train.designs.space import in_step
 from recsim_train.placement.build import build_plan
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.pool import Finished, Task, each
@@ -89,7 +90,7 @@ class _Bounds:
     def __init__(
         self, design: Design, start: _State, processes: int, caller: Caller, seconds: float
     ) -> None:
-        self._strategy, self._start = design.candidate.job.plan.strategy, start
+        self._origin, self._start = design.candidate.origin, start
         self._processes, self._caller = processes, caller
         self._until = time.perf_counter() + seconds
         self._known: dict[_Choice, float] = {}
@@ -139,7 +140,8 @@ class _Bounds:
         """None: there can be no such plan."""
         state = reduce(lambda state, step: step.make(state), choice, self._start)
         try:
-            return Task(number, build_plan(state.experiment, self._strategy), state.cluster)
+            experiment = in_step(state.experiment, self._origin)
+            return Task(number, build_plan(experiment, self._origin.choice), state.cluster)
         except UserError:
             self._known[choice] = 0.0
             return None

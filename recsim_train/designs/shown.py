@@ -10,6 +10,7 @@ from recsim_train.designs.answer import Recommended, busiest, evaluated
 from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
+from recsim_train.designs.space import OFF
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
 from recsim_train.report.advice import relief
@@ -22,7 +23,10 @@ from recsim_train.results.whole import BILLION, whole_of
 from recsim_train.sim.host.memory import PART_NAMES
 
 _HOURLY = "an hour"
-HEADS = ("strategy", "hosts", "predicted", "90 % interval", "bound", _HOURLY, "memory", "divided")
+_STEP = "examples a step"
+HEADS = (
+    "strategy", "hosts", "predicted", "90 % interval", "bound", _HOURLY, "memory", _STEP, "divided",
+)  # fmt: skip
 MEASURED_HEADS = (
     "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
 )  # fmt: skip
@@ -69,18 +73,19 @@ def divided(design: Design) -> str:
         many = f"{hosts} x {each} {name}s" if each > 1 else f"{count} {name}{'s'[: count != 1]}"
         if role == "trainer":
             threads = job.plan.experiment.training.threads
-            many += f" of {threads} thread{'s'[: threads != 1]}"
+            batch = job.plan.experiment.training.batch_size
+            many += f" of {threads} thread{'s'[: threads != 1]} with batches of {batch:,}"
         said.append(many)
     count = design.candidate.hosts
     return f"{count} host{'' if count == 1 else 's'} ({listed(said)})"
 
 
 def settings(design: Design) -> str:
-    """Further settings that tell it from others."""
+    """Further settings that tell it from others. Batches are its own, whatever a step has."""
     return ", ".join(
         f"{key}={value}"
         for key, value in design.candidate.origin.settings.items()
-        if value is not None
+        if value is not None and key != "training.batch_size"
     )
 
 
@@ -96,8 +101,12 @@ def document(
     rows = [_cells(design) for design in first]
     marks = {0: "strong"}
     table = doc.TextTable.of(HEADS, rows, _WORDS, marks=marks)
+    steps = [design.candidate.step for design in first]
+    alike = max(steps) <= min(steps) * (1.0 + OFF) / (1.0 - OFF)
+    needless = {_STEP} if alike else set()
     if all(design.candidate.rented is None for design in first):
-        table = replace(table, columns=[c for c in table.columns if c.name != _HOURLY])
+        needless.add(_HOURLY)
+    table = replace(table, columns=[c for c in table.columns if c.name not in needless])
     tied = [_tied(answer)]
     binds = _binds(chosen)
     memory = _memory(chosen)
@@ -115,6 +124,14 @@ def document(
     elif not answer.all_tried:
         enough.append("there was no time to try all changes")
     notes = list((chosen.row or {}).get("notes") or [])
+    rests = _rests(chosen)
+    if alike:
+        rests.append(f"a step of the job of about {chosen.candidate.origin.step:,} examples")
+    else:
+        notes.append(
+            f"One step of the job processes {min(steps):,} to {max(steps):,} examples, by design: "
+            "they do not do the same work, and no prediction says how each learns."
+        )
     costs = _cost(chosen)
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
     compared = _compared(runs)
@@ -126,7 +143,7 @@ def document(
         doc.Lines(stopped([binds]), lead="binds"),
         doc.Lines(stopped([memory]), lead="memory"),
         doc.Lines(stopped(costs), lead="costs"),
-        doc.Lines(stopped([*_rests(chosen), *distances(first)]), lead="rests on"),
+        doc.Lines(stopped([*rests, *distances(first)]), lead="rests on"),
         doc.Lines(notes, lead="caveat", mark="off"),
         doc.Lines(stopped([evaluated(answer.found)]), lead="tried"),
         doc.Lines([str(folder) for folder in folders], lead="next"),
@@ -281,5 +298,6 @@ def _cells(design: Design) -> list[str]:
         text.rate(row.get("bound_eps") or design.bound),
         _hourly(design),
         text.percent(row.get("memory_share")),
+        text.exact(design.candidate.step),
         divided(design).partition("(")[2].removesuffix(")"),
     ]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
+from recsim_train.designs import looking
 from recsim_train.designs.changes import changes
 from recsim_train.designs.searching import Design
+from recsim_train.session.pool import Finished, Task
 from recsim_train.sim.why.beforehand import beforehand
 from tests.recommend.conftest import Spaces
 
@@ -20,7 +23,11 @@ DIVIDED = {
 @pytest.mark.parametrize("nic", ["2 Mbit/s", "2 Gbit/s"])
 def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, nic: str) -> None:
     (candidate,) = spaces(
-        "strategy=flat_ps", f"cluster.hosts.default.nic={nic}", strategies="false", **DIVIDED
+        "strategy=flat_ps",
+        f"cluster.hosts.default.nic={nic}",
+        "training.batch_size=65_536",
+        strategies="false",
+        **DIVIDED,
     ).candidates
     design = Design(0, candidate)
     bound = beforehand(candidate.job.plan, candidate.job.profile).bound
@@ -50,6 +57,28 @@ def test_what_does_not_bind_lifts_nothing(spaces: Spaces) -> None:
     assert "1.25 times as fast network cards and uplinks" in said
     assert "5 hosts instead of 4, divided alike" not in said  # servers of 1.25 hosts are one
     assert not any("per_host" in one for one in said)
+
+
+def test_changes_leave_the_examples_of_a_step(
+    spaces: Spaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def seen(task: Task, *rest: Any) -> Finished:
+        asked.append(task.plan)
+        return look(task, *rest)
+
+    look = looking.look_in_racks
+    monkeypatch.setattr(looking, "look_in_racks", seen)
+    sets = ("strategy=flat_ps", "training.batch_size=1000", "roles.trainers=2")
+    (candidate,) = spaces(*sets, strategies="false", **DIVIDED).candidates
+    changes(Design(0, candidate), 1e9)
+    trainers = {plan.experiment.roles.trainers for plan in asked}
+    assert max(trainers) >= 16
+    for plan in asked:
+        training = plan.experiment.training
+        whole = plan.experiment.roles.trainers * training.threads * training.batch_size
+        assert abs(whole - 4000) <= 0.02 * 4000
 
 
 def test_what_there_is_no_time_for_is_said(spaces: Spaces) -> None:
