@@ -49,7 +49,7 @@ class Recommended:
 
     found: Found
     met: bool | None
-    """Whether a design meets the target; None: there is none."""
+    """Whether a design meets the target; None: there is none, or it is not known."""
     chosen: Design
     tied: tuple[Design, ...]
     """Those that cannot be told from it, fewest hosts first, itself not included."""
@@ -66,6 +66,15 @@ class Recommended:
     def wanted(self) -> Demand:
         """What was asked."""
         return self.found.wanted
+
+    @property
+    def open(self) -> int:
+        """How many designs that were not simulated in full might be better by their bounds."""
+        wanted, chosen = self.wanted, self.chosen
+        best = wanted.order(chosen.candidate, chosen.surely(wanted))
+        left = (d for d in self.found.designs if not (d.whole or d.ended))
+        left = (d for d in left if wanted.affordable(d.candidate) and d is not chosen)
+        return sum(wanted.order(d.candidate, d.bound) < best for d in left)
 
     @property
     def headroom(self) -> float | None:
@@ -88,16 +97,13 @@ def answer_of(found: Found) -> Recommended:
     def sure(design: Design) -> float:
         return design.surely(wanted)
 
-    enough = [d for d in whole if wanted.enough(sure(d))]
-    met = None if wanted.target is None else bool(enough)
-    if met is False:
-        chosen = max(whole, key=sure)
-    else:
-        chosen = min(enough, key=lambda d: wanted.order(d.candidate, sure(d)))
+    enough = [d for d in whole if d.whole and wanted.enough(sure(d))]
+    unknown = wanted.target is None or (found.unfinished and not enough)
+    met = None if unknown else bool(enough)
+    chosen = min(enough or whole, key=lambda d: wanted.order(d.candidate, sure(d)))
     rest = [d for d in whole if d is not chosen]
-    tied = sorted(
-        (d for d in rest if tie(chosen, d)), key=lambda d: (d.candidate.hosts, -(d.eps or 0.0))
-    )
+    like = [d for d in rest if tie(chosen, d) and (d in enough or not enough)]
+    tied = sorted(like, key=lambda d: (d.candidate.hosts, -(d.eps or 0.0)))
     others = sorted((d for d in rest if d not in tied), key=lambda d: -(d.eps or 0.0))
     return Recommended(found, met, chosen, tuple(tied), tuple(others))
 
@@ -111,6 +117,8 @@ def tie(one: Design, other: Design) -> bool:
     a, b = one.row, other.row
     if a is None or b is None or not one.eps or not other.eps:
         return False
+    if not (one.whole and other.whole):
+        return False  # how far short simulations are off is not known
     noise = [_simulated(row) for row in (a, b)]
     mine, theirs = ((row.get("calibration_errors") or {}) for row in (a, b))
     if not mine and not theirs:
@@ -166,13 +174,11 @@ def _fits_nowhere(found: Found) -> str:
 
 def barriers(design: Design, target: float) -> tuple[Obstacle, ...]:
     """Each class of resources that by itself keeps a design below the target."""
-    from recsim_train.sim.why.beforehand import beforehand, class_words
+    from recsim_train.sim.why.beforehand import class_words
 
-    job = design.candidate.job
-    bounds = beforehand(job.plan, job.profile).bounds
     return tuple(
         Obstacle(class_words(what), allows, _lacking(design, what, target / allows))
-        for what, allows in bounds.items()
+        for what, allows in design.bounds.items()
         if allows < target
     )
 
@@ -254,6 +260,7 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
             "failed": found.failed,
             "simulated": found.tried,
             "in_full": found.in_full,
+            "may_be_better": answer.open,
             "seconds": round(found.seconds, 3),
             "interrupted": found.stopped,
         },
@@ -277,8 +284,9 @@ def design_document(design: Design) -> dict[str, Any]:
         "currency": None if rent is None else rent.currency,
         "examples_per_second": design.eps,
         "interval90": design.interval,
-        "bound": design.bound,
-        "bounds": dict(design.look.bounds) if design.look else {},
+        "in_full": design.whole,
+        "bound": next(iter(design.bounds.values()), 0.0),
+        "bounds": dict(design.bounds),
         "bottleneck": row.get("bottleneck"),
         "memory_share": row.get("memory_share"),
         "notes": row.get("notes") or [],

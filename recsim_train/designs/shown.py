@@ -38,24 +38,30 @@ def headline(answer: Recommended) -> str:
     wanted, chosen = answer.wanted, answer.chosen
     rated = text.predicted(chosen.eps, chosen.interval)
     design = f"{chosen.kind} on {divided(chosen)}"
+    count, so_far = answer.found.in_full, ""
+    if answer.found.unfinished:
+        full = f"{count} design{'s'[: count != 1]}" if count else "nothing"
+        so_far = f" so far, with {full} simulated in full,"
     if wanted.target is None:
-        return f"{design} gives {rated} examples/s"
+        best = f"The best{so_far} is {design}: it gives" if so_far else f"{design} gives"
+        return f"{best} {rated} examples/s"
     target = text.rate(wanted.target)
     if answer.met:
         most = {"cost": "cheapest", "hosts": "smallest", "throughput": "fastest"}[wanted.by]
         room = text.percent(answer.headroom, signed=True)
         held = "the prediction" if wanted.likely else "the lower end of its interval"
         return (
-            f"Yes, {target} examples/s: the {most} design found is {design}, with {rated}; "
+            f"Yes, {target} examples/s: the {most} design found{so_far} is {design}, with {rated}; "
             f"{held} is {room} from the target"
         )
     hosts = answer.found.space.most_hosts
     likely = ""
-    if chosen.eps and wanted.enough(chosen.eps):
+    if chosen.whole and chosen.eps and wanted.enough(chosen.eps):
         likely = ", which is likely enough and not sure (--likely)"
+    known = "Not known yet," if answer.met is None else "No, not"
     return (
-        f"No, not {target} examples/s with {hosts} host{'' if hosts == 1 else 's'}: the best "
-        f"found is {rated}{likely}, by {design}"
+        f"{known} {target} examples/s with {hosts} host{'' if hosts == 1 else 's'}: the best "
+        f"found{so_far} is {rated}{likely}, by {design}"
     )
 
 
@@ -107,7 +113,7 @@ def document(
     if all(design.candidate.rented is None for design in first):
         needless.add(_HOURLY)
     table = replace(table, columns=[c for c in table.columns if c.name not in needless])
-    tied = [_tied(answer)]
+    tied = [_tied(answer)] if chosen.whole else []
     binds = _binds(chosen)
     memory = _memory(chosen)
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
@@ -133,6 +139,9 @@ def document(
             "they do not do the same work, and no prediction says how each learns."
         )
     costs = _cost(chosen)
+    tried = [evaluated(answer.found)]
+    if answer.open:
+        tried.append(f"{answer.open:,} not simulated in full might be better by their bounds alone")
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
     compared = _compared(runs)
     lines: list[doc.Item] = [
@@ -145,7 +154,7 @@ def document(
         doc.Lines(stopped(costs), lead="costs"),
         doc.Lines(stopped([*rests, *distances(first)]), lead="rests on"),
         doc.Lines(notes, lead="caveat", mark="off"),
-        doc.Lines(stopped([evaluated(answer.found)]), lead="tried"),
+        doc.Lines(stopped(tried), lead="tried"),
         doc.Lines([str(folder) for folder in folders], lead="next"),
     ]
     return doc.Document(
@@ -227,8 +236,9 @@ def _tied(answer: Recommended) -> str:
         others = len(answer.others)
         if not others:
             return "nothing else was simulated as long"
-        which = "other that was" if others == 1 else f"{others} others that were"
-        return f"it is told from the {which} simulated as long"
+        if others == 1:
+            return "the other one that was simulated as long is not as good"
+        return f"none of the {others} others that were simulated as long is as good"
     few = min((answer.chosen, *answer.tied), key=lambda d: d.candidate.hosts)
     many = len(answer.tied)
     rows = "row 2" if many == 1 else f"rows 2 to {1 + many}"
@@ -295,7 +305,7 @@ def _cells(design: Design) -> list[str]:
         str(design.candidate.hosts),
         text.rate(design.eps),
         text.between(ends) if ends else text.NONE,
-        text.rate(row.get("bound_eps") or design.bound),
+        text.rate(next(iter(design.bounds.values()), None)),
         _hourly(design),
         text.percent(row.get("memory_share")),
         text.exact(design.candidate.step),
