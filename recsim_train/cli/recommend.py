@@ -150,12 +150,10 @@ def _show_space(space: Space, json: bool) -> None:
     designs, impossible = len(space.candidates), sum(space.impossible.values())
     if json:
         document = {"designs": designs, "impossible": space.impossible, "axes": space.axes}
-        counts = {"other_step": space.other_step, "examples_per_step": space.steps}
-        common.print_json({**document, **counts, "hosts": space.most_hosts})
+        counts = {"other_step": space.other_step, "hosts": space.most_hosts}
+        common.print_json({**document, **counts})
         return
     print(f"{designs:,} designs on at most {space.most_hosts:,} hosts")
-    steps = ", ".join(f"{step:,}" for step in space.steps)
-    print(f"  examples in a step of the job, about: {steps}")
     kinds: dict[str, int] = {}
     for candidate in space.candidates:
         kind = candidate.job.plan.strategy.kind
@@ -167,5 +165,4 @@ def _show_space(space: Space, json: bool) -> None:
         first = next(iter(space.impossible))
         print(f"  {impossible:,} combinations cannot be; the first: {first}")
     if space.other_step:
-        count = f"{space.other_step:,} combinations"
-        print(f"  {count} have other examples in a step (search.any_step)")
+        print(f"  {space.other_step:,} have other examples in a step (search.any_step)")

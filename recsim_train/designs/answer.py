@@ -72,9 +72,11 @@ class Recommended:
         """How many designs that were not simulated in full might be better by their bounds."""
         wanted, chosen = self.wanted, self.chosen
         best = wanted.order(chosen.candidate, chosen.surely(wanted))
-        left = (d for d in self.found.designs if not (d.whole or d.ended))
-        left = (d for d in left if wanted.affordable(d.candidate) and d is not chosen)
-        return sum(wanted.order(d.candidate, d.bound) < best for d in left)
+        return sum(
+            wanted.affordable(d.candidate) and wanted.order(d.candidate, d.bound) < best
+            for d in self.found.designs
+            if not (d.whole or d.ended or d is chosen)
+        )
 
     @property
     def headroom(self) -> float | None:
@@ -98,8 +100,9 @@ def answer_of(found: Found) -> Recommended:
         return design.surely(wanted)
 
     enough = [d for d in whole if d.whole and wanted.enough(sure(d))]
-    unknown = wanted.target is None or (found.unfinished and not enough)
-    met = None if unknown else bool(enough)
+    asked = (d for d in found.designs if wanted.affordable(d.candidate))
+    may_be = found.unfinished and any(d.look is None or wanted.enough(d.bound) for d in asked)
+    met = None if wanted.target is None or (may_be and not enough) else bool(enough)
     chosen = min(enough or whole, key=lambda d: wanted.order(d.candidate, sure(d)))
     rest = [d for d in whole if d is not chosen]
     like = [d for d in rest if tie(chosen, d) and (d in enough or not enough)]
@@ -115,9 +118,7 @@ def tie(one: Design, other: Design) -> bool:
     much one answers more to it counts.
     """
     a, b = one.row, other.row
-    if a is None or b is None or not one.eps or not other.eps:
-        return False
-    if not (one.whole and other.whole):
+    if a is None or b is None or not one.eps or not other.eps or not (one.whole and other.whole):
         return False  # how far short simulations are off is not known
     noise = [_simulated(row) for row in (a, b)]
     mine, theirs = ((row.get("calibration_errors") or {}) for row in (a, b))
@@ -211,8 +212,9 @@ def evaluated(found: Found) -> str:
     """How many designs there were, and what became of them; without a full stop."""
     parts = []
     if found.space.other_step:
-        count = f"{found.space.other_step:,} more"
-        parts.append(f"{count} have other examples in a step (search.any_step)")
+        parts.append(
+            f"{found.space.other_step:,} more have other examples in a step (search.any_step)"
+        )
     if found.beyond_budget:
         parts.append(f"{found.beyond_budget:,} are beyond the budget")
     if found.unfit:
@@ -240,7 +242,9 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
             "by": wanted.by,
             "likely": wanted.likely,
             "hosts": found.space.most_hosts,
-            "examples_per_step": found.space.steps,
+            "examples_per_step": sorted(
+                {d.candidate.origin.examples_per_step for d in found.designs}
+            ),
         },
         "met": answer.met,
         "headroom": answer.headroom,
@@ -278,7 +282,7 @@ def design_document(design: Design) -> dict[str, Any]:
         "settings": dict(candidate.job.settings),
         "roles": plan.experiment.roles.model_dump(),
         "batch_size": plan.experiment.training.batch_size,
-        "examples_per_step": candidate.step,
+        "examples_per_step": candidate.examples_per_step,
         "hosts": candidate.hosts,
         "per_hour": candidate.per_hour,
         "currency": None if rent is None else rent.currency,

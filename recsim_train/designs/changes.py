@@ -14,7 +14,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.designs import looking
 from recsim_train.designs.answer import Change
 from recsim_train.designs.searching import Design
-from recsim_train.designs.space import in_step
+from recsim_train.designs.space import with_batches
 from recsim_train.placement.build import build_plan
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.pool import Finished, Task, each
@@ -136,7 +136,7 @@ class _Bounds:
         """None: there can be no such plan."""
         state = reduce(lambda state, step: step.make(state), choice, self._start)
         try:
-            experiment = in_step(state.experiment, self._origin)
+            experiment = with_batches(state.experiment, self._origin)
             return Task(number, build_plan(experiment, self._origin.choice), state.cluster)
         except UserError:
             self._known[choice] = 0.0

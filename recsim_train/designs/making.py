@@ -88,8 +88,8 @@ def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False)
                 "this machine has no profile yet (recsim-train calibrate), and `recommend` needs a "
                 "profile of hosts: name one with --cluster"
             )
-        step = loops * loaded.experiment.training.batch_size
-        origins += [Origin(loaded, choice, cluster, settings, step) for choice in tried(loaded)]
+        examples = loops * loaded.experiment.training.batch_size
+        origins += [Origin(loaded, one, cluster, settings, examples) for one in tried(loaded)]
     return space_of(origins, hosts)
 
 

@@ -107,12 +107,11 @@ def document(
     rows = [_cells(design) for design in first]
     marks = {0: "strong"}
     table = doc.TextTable.of(HEADS, rows, _WORDS, marks=marks)
-    steps = [design.candidate.step for design in first]
-    alike = max(steps) <= min(steps) * (1.0 + OFF) / (1.0 - OFF)
-    needless = {_STEP} if alike else set()
     if all(design.candidate.rented is None for design in first):
-        needless.add(_HOURLY)
-    table = replace(table, columns=[c for c in table.columns if c.name not in needless])
+        table = replace(table, columns=[c for c in table.columns if c.name != _HOURLY])
+    steps = [design.candidate.examples_per_step for design in first]
+    if alike := max(steps) <= min(steps) * (1.0 + OFF) / (1.0 - OFF):
+        table = replace(table, columns=[c for c in table.columns if c.name != _STEP])
     tied = [_tied(answer)] if chosen.whole else []
     binds = _binds(chosen)
     memory = _memory(chosen)
@@ -132,7 +131,8 @@ def document(
     notes = list((chosen.row or {}).get("notes") or [])
     rests = _rests(chosen)
     if alike:
-        rests.append(f"a step of the job of about {chosen.candidate.origin.step:,} examples")
+        step = chosen.candidate.origin.examples_per_step
+        rests.append(f"a step of the job of about {step:,} examples")
     else:
         notes.append(
             f"One step of the job processes {min(steps):,} to {max(steps):,} examples, by design: "
@@ -308,6 +308,6 @@ def _cells(design: Design) -> list[str]:
         text.rate(next(iter(design.bounds.values()), None)),
         _hourly(design),
         text.percent(row.get("memory_share")),
-        text.exact(design.candidate.step),
+        text.exact(design.candidate.examples_per_step),
         divided(design).partition("(")[2].removesuffix(")"),
     ]

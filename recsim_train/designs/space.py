@@ -51,8 +51,8 @@ class Origin:
     cluster: Cluster
     settings: Mapping[str, Any]
     """The further settings, by name."""
-    step: int
-    """Examples that one step of the whole job is to have."""
+    examples_per_step: int
+    """That one step of the whole job is to have."""
 
     @property
     def search(self) -> Search:
@@ -96,8 +96,8 @@ class Candidate:
         return None if self.rented is None else self.rented.per_hour
 
     @property
-    def step(self) -> int:
-        """Examples that one step of the whole job has."""
+    def examples_per_step(self) -> int:
+        """That one step of the whole job has."""
         return len(self.job.plan.training) * self.job.plan.experiment.training.batch_size
 
 
@@ -117,11 +117,6 @@ class Space:
     most_hosts: int
     axes: dict[str, tuple[str, ...]]
     """What was combined, for those who ask."""
-
-    @property
-    def steps(self) -> list[int]:
-        """Examples that a step is to have; several where settings give other batches."""
-        return sorted({candidate.origin.step for candidate in self.candidates})
 
 
 def space_of(origins: Sequence[Origin], most: int | None) -> Space:
@@ -144,6 +139,7 @@ def space_of(origins: Sequence[Origin], most: int | None) -> Space:
                 "(recsim-train cluster), or try settings of one machine with a sweep"
             )
         limit = max(limit, own := _limit(origin, most))
+        axes.setdefault("examples_per_step", {})[written(origin.examples_per_step)] = None
         for split in splits(origin, own):
             for name, value in _named(origin, split):
                 axes.setdefault(name, {})[written(value)] = None
@@ -182,10 +178,10 @@ def training_loops(experiment: Experiment, choice: StrategyChoice) -> int:
     return experiment.roles.trainers * copies
 
 
-def in_step(experiment: Experiment, origin: Origin) -> Experiment:
+def with_batches(experiment: Experiment, origin: Origin) -> Experiment:
     """The experiment with the batch of each loop that gives a step of the job the examples that it
     is to have, or nearly so. Raises OtherStepError where it is far from them."""
-    loops, wanted = training_loops(experiment, origin.choice), origin.step
+    loops, wanted = training_loops(experiment, origin.choice), origin.examples_per_step
     batch = max(1, round(wanted / loops))
     if abs(loops * batch - wanted) > OFF * wanted and not origin.search.any_step:
         raise OtherStepError(
@@ -304,7 +300,7 @@ def _candidate(origin: Origin, split: Split) -> Candidate:
             "strategies": (choice,),
         }
     )
-    changed = in_step(divided, origin)
+    changed = with_batches(divided, origin)
     plan = build_plan(changed, choice)
     shared: dict[RoleName, int] = {
         "trainer": split.trainers_each,

@@ -71,7 +71,7 @@ def loops(kind: str, trainers: int, threads: int) -> int:
 def test_every_design_does_the_work_of_the_experiment_in_a_step(spaces: Spaces) -> None:
     few = {**FEW, "hosts": [4, 7], "trainers_per_host": [1, 2]}
     found = spaces("strategy=flat_ps", "roles.trainers=3", "training.batch_size=100", **few)
-    assert found.steps == [3 * 2 * 100]
+    assert found.axes["examples_per_step"] == ("600",)
     assert found.other_step == 0
     assert {c.job.plan.strategy.kind for c in found.candidates} == strategies().keys()
     for candidate in found.candidates:
@@ -80,7 +80,7 @@ def test_every_design_does_the_work_of_the_experiment_in_a_step(spaces: Spaces) 
         many = loops(plan.strategy.kind, spec.roles.trainers, spec.training.threads)
         assert spec.training.batch_size == round(600 / many)
         assert abs(many * spec.training.batch_size - 600) <= 0.02 * 600
-        assert candidate.step == many * spec.training.batch_size
+        assert candidate.examples_per_step == many * spec.training.batch_size
 
 
 def test_what_cannot_have_as_many_examples_in_a_step_is_left_out_and_counted(
@@ -106,10 +106,13 @@ def test_batches_among_the_settings_give_a_step_each(spaces: Spaces) -> None:
     settings = "{training.batch_size: [50, 200], strategy: [flat_ps, allreduce]}"
     few = {**FEW, "hosts": [4], "strategies": "false"}
     found = spaces("strategy=flat_ps", "roles.trainers=1", settings=settings, **few)
-    assert found.steps == [100, 400]  # of two Hogwild workers, as the experiment is written
-    assert Counter((c.job.plan.strategy.kind, c.origin.step) for c in found.candidates) == {
-        (kind, step): 1 for kind in ("flat_ps", "allreduce") for step in (100, 400)
-    }
+    assert found.axes["examples_per_step"] == (
+        "100",
+        "400",
+    )  # of two Hogwild workers, as the experiment is written
+    assert Counter(
+        (c.job.plan.strategy.kind, c.origin.examples_per_step) for c in found.candidates
+    ) == {(kind, step): 1 for kind in ("flat_ps", "allreduce") for step in (100, 400)}
 
 
 def test_types_of_hosts_are_settings_too(spaces: Spaces) -> None:
