@@ -261,7 +261,8 @@ def recommend(
     """Find the design of a job that answers best: its strategy, and how hosts are divided.
 
     Designs are those of the experiment's ``search``, or all strategies and usual divisions of the
-    hosts. ``target``: examples per second at least, by the lower end of a design's 90 % interval
+    hosts; a step of the job has the examples of the experiment as written, which a design's loops
+    share. ``target``: examples per second at least, by the lower end of a design's 90 % interval
     (``likely``: by the prediction itself). ``hosts``: at most so many. ``budget``: money at most
     in the profile's currency, such as "50 USD/h". ``by``: the least "cost" per hour or the fewest
     "hosts" that reach the target, or "throughput"; without a target cost per example, or examples

@@ -95,7 +95,9 @@ def recommend(
     """Find the strategy and the division of hosts that answer best.
 
     Designs come from the experiment's strategies and its `search`; without one, all strategies and
-    usual divisions of the hosts are tried.
+    usual divisions of the hosts are tried. A step of the job has the examples of the experiment as
+    written (its first strategy, trainers, threads and batch), which a design's loops share; designs
+    that cannot have them within 2 % are left out, unless search.any_step is set.
     """
     from recsim_train import calls
     from recsim_train.results.environment import cores
@@ -135,7 +137,7 @@ def recommend(
         from recsim_train.report.terminal import show
 
         show(made.report)
-    if made.met is False:
+    if target is not None and not made.met:
         raise typer.Exit(common.GATE_FAILED)
 
 
@@ -143,7 +145,8 @@ def _show_space(space: Space, json: bool) -> None:
     designs, impossible = len(space.candidates), sum(space.impossible.values())
     if json:
         document = {"designs": designs, "impossible": space.impossible, "axes": space.axes}
-        common.print_json({**document, "hosts": space.most_hosts})
+        counts = {"other_step": space.other_step, "hosts": space.most_hosts}
+        common.print_json({**document, **counts})
         return
     common.tell(f"{designs:,} designs on at most {space.most_hosts:,} hosts")
     kinds: dict[str, int] = {}
@@ -156,3 +159,5 @@ def _show_space(space: Space, json: bool) -> None:
     if impossible:
         first = next(iter(space.impossible))
         common.tell(f"  {impossible:,} combinations cannot be; the first: {first}")
+    if space.other_step:
+        common.tell(f"  {space.other_step:,} have other examples in a step (search.any_step)")

@@ -28,6 +28,10 @@ class Search(Section):
     """Embedding servers on each host that has any."""
     threads: tuple[Positive, ...] | None = None
     """Of each trainer. Left out: as many as its host has cores, over the trainers there."""
+    any_step: bool = False
+    """Whether designs are tried, too, in which a step of the job has other examples. Else it has
+    those of the experiment as written, by its first strategy: each training loop gets the batch
+    that is its part of them, and designs are left out where no whole batch comes within 2 %."""
     settings: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     """Values of further settings by their dotted names, as ``--set`` takes them, such as
     execution.wire; ``cluster.KEY`` is of the profile."""

@@ -49,7 +49,7 @@ class Recommended:
 
     found: Found
     met: bool | None
-    """Whether a design meets the target; None: there is none."""
+    """Whether a design meets the target; None: there is none, or it is not known."""
     chosen: Design
     tied: tuple[Design, ...]
     """Those that cannot be told from it, cheapest first (`Demand.price`), itself not included."""
@@ -66,6 +66,17 @@ class Recommended:
     def wanted(self) -> Demand:
         """What was asked."""
         return self.found.wanted
+
+    @property
+    def open(self) -> int:
+        """How many designs that were not simulated in full might be better by their bounds."""
+        wanted, chosen = self.wanted, self.chosen
+        best = wanted.order(chosen.candidate, chosen.surely(wanted))
+        return sum(
+            wanted.affordable(d.candidate) and wanted.order(d.candidate, d.bound) < best
+            for d in self.found.designs
+            if not (d.whole or d.ended or d is chosen)
+        )
 
     @property
     def headroom(self) -> float | None:
@@ -88,15 +99,17 @@ def answer_of(found: Found) -> Recommended:
     def sure(design: Design) -> float:
         return design.surely(wanted)
 
-    enough = [d for d in whole if wanted.enough(sure(d))]
-    met = None if wanted.target is None else bool(enough)
-    if met is False:
+    enough = [d for d in whole if d.whole and wanted.enough(sure(d))]
+    asked = (d for d in found.designs if wanted.affordable(d.candidate))
+    may_be = found.unfinished and any(d.look is None or wanted.enough(d.bound) for d in asked)
+    met = None if wanted.target is None or (may_be and not enough) else bool(enough)
+    if wanted.target is not None and not enough:
         chosen = _nearest(whole, wanted)
     else:
-        chosen = min(enough, key=lambda d: wanted.order(d.candidate, sure(d)))
+        chosen = min(enough or whole, key=lambda d: wanted.order(d.candidate, sure(d)))
     rest = [d for d in whole if d is not chosen]
     tied = sorted(
-        (d for d in rest if tie(chosen, d)),
+        (d for d in rest if tie(chosen, d) and (d in enough or not enough)),
         key=lambda d: (wanted.price(d.candidate), -(d.eps or 0.0)),
     )
     others = sorted(
@@ -122,8 +135,8 @@ def tie(one: Design, other: Design) -> bool:
     much one answers more to it counts.
     """
     a, b = one.row, other.row
-    if a is None or b is None or not one.eps or not other.eps:
-        return False
+    if a is None or b is None or not one.eps or not other.eps or not (one.whole and other.whole):
+        return False  # how far short simulations are off is not known
     noise = [_simulated(row) for row in (a, b)]
     mine, theirs = ((row.get("calibration_errors") or {}) for row in (a, b))
     if not mine and not theirs:
@@ -181,13 +194,11 @@ def _fits_nowhere(found: Found) -> str:
 
 def barriers(design: Design, target: float) -> tuple[Obstacle, ...]:
     """Each class of resources that by itself keeps a design below the target."""
-    from recsim_train.sim.why.beforehand import beforehand, class_words
+    from recsim_train.sim.why.beforehand import class_words
 
-    job = design.candidate.job
-    bounds = beforehand(job.plan, job.profile).bounds
     return tuple(
         Obstacle(class_words(what), allows, _lacking(design, what, target / allows))
-        for what, allows in bounds.items()
+        for what, allows in design.bounds.items()
         if allows < target
     )
 
@@ -219,6 +230,10 @@ def _lacking(design: Design, what: str, times: float) -> str:
 def evaluated(found: Found) -> str:
     """How many designs there were, and what became of them; without a full stop."""
     parts = []
+    if found.space.other_step:
+        parts.append(
+            f"{found.space.other_step:,} more have other examples in a step (search.any_step)"
+        )
     if found.beyond_budget:
         parts.append(f"{found.beyond_budget:,} are beyond the budget")
     if found.unfit:
@@ -250,6 +265,9 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
             "by_means": wanted.means,
             "likely": wanted.likely,
             "hosts": found.space.most_hosts,
+            "examples_per_step": sorted(
+                {d.candidate.origin.examples_per_step for d in found.designs}
+            ),
         },
         "met": answer.met,
         "headroom": answer.headroom,
@@ -262,12 +280,14 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
         "evaluated": {
             "designs": len(found.designs),
             "impossible": sum(found.space.impossible.values()),
+            "other_step": found.space.other_step,
             "beyond_budget": found.beyond_budget,
             "do_not_fit": found.unfit,
             "cannot_reach": found.barred,
             "failed": found.failed,
             "simulated": found.tried,
             "in_full": found.in_full,
+            "may_be_better": answer.open,
             "seconds": round(found.seconds, 3),
             "interrupted": found.stopped,
         },
@@ -284,14 +304,17 @@ def design_document(design: Design) -> dict[str, Any]:
         "options": plan.strategy.options,
         "settings": dict(candidate.job.settings),
         "roles": plan.experiment.roles.model_dump(),
+        "batch_size": plan.experiment.training.batch_size,
+        "examples_per_step": candidate.examples_per_step,
         "hosts": candidate.hosts,
         "per_hour": candidate.per_hour,
         "currency": None if rent is None else rent.currency,
         "cost_per_billion": row.get("cost_per_billion"),
         "examples_per_second": design.eps,
         "interval90": design.interval,
-        "bound": design.bound,
-        "bounds": dict(design.look.bounds) if design.look else {},
+        "in_full": design.whole,
+        "bound": next(iter(design.bounds.values()), 0.0),
+        "bounds": dict(design.bounds),
         "bottleneck": row.get("bottleneck"),
         "memory_share": row.get("memory_share"),
         "notes": row.get("notes") or [],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import accumulate, combinations, islice
@@ -15,6 +14,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.designs import looking
 from recsim_train.designs.answer import Change
 from recsim_train.designs.searching import Design
+from recsim_train.designs.space import with_batches
 from recsim_train.placement.build import build_plan
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.pool import Finished, Task, each
@@ -25,8 +25,8 @@ _SPLITS = (2, 4, 8)
 """The same of processes among which a host's cores are divided."""
 _MOST_PAIRS = 2
 """Pairs of changes that are named, where no single one is enough."""
-_SECONDS, _EACH = 60.0, 20.0
-"""For all of it, which is the last that an answer waits for; for each bound."""
+_SECONDS = 10.0
+"""Of CPU for each bound. Where one takes more no pairs are tried: an answer waits for it."""
 
 
 class _State(NamedTuple):
@@ -57,7 +57,7 @@ def changes(
     seconds: float = _SECONDS,
 ) -> tuple[tuple[Change, ...], bool]:
     """Of each kind the smallest change that is enough by the bounds; where none is by itself, the
-    smallest of two kinds together. And whether all were tried within ``seconds``."""
+    smallest of two kinds together. And whether all were tried. ``seconds``: of CPU, for each."""
     job = design.candidate.job
     start = _State(job.plan.experiment, job.profile)
     kinds = [steps for steps in (_wire(start), _faster(), _split(start), _hosts(start)) if steps]
@@ -69,7 +69,7 @@ def changes(
 
     bounds.ask([(step,) for steps in kinds for step in steps])
     enough = [choice for steps in kinds if (choice := smallest([(step,) for step in steps]))]
-    if not enough:
+    if not enough and bounds.all_tried:
         # where several are alike the most: it may do more beside another change
         most = [max(reversed(steps), key=lambda step: bounds.of((step,))) for steps in kinds]
         bounds.ask(list(combinations(most, 2)))
@@ -89,12 +89,12 @@ class _Bounds:
     def __init__(
         self, design: Design, start: _State, processes: int, caller: Caller, seconds: float
     ) -> None:
-        self._strategy, self._start = design.candidate.job.plan.strategy, start
+        self._origin, self._start = design.candidate.origin, start
         self._processes, self._caller = processes, caller
-        self._until = time.perf_counter() + seconds
+        self._seconds = seconds
         self._known: dict[_Choice, float] = {}
         self.all_tried = True
-        """Whether none took too long, or was left out for want of time."""
+        """Whether none took too long or was interrupted."""
 
     def of(self, choice: _Choice) -> float:
         """Examples per second; 0 where there can be no such job, or where it is not known."""
@@ -115,14 +115,13 @@ class _Bounds:
                 self._known[new[number]] = looking.look_of(row).bound
                 self.all_tried &= not row.get("too_long")
         except KeyboardInterrupt:  # the answer stands without them
-            self._until = 0.0
+            self._seconds = 0.0
         self.all_tried &= all(choice in self._known for choice in new)
 
     def _looks(self, tasks: Sequence[Task]) -> Iterator[Finished]:
-        left = self._until - time.perf_counter()
-        if not tasks or left <= 0.0:
+        if not tasks or not self._seconds:
             return
-        work, limit = looking.look_in_racks, min(left, _EACH)
+        work, limit = looking.look_in_racks, self._seconds
         with (
             self._caller.progress(f"bounds of {len(tasks)} changes") as meter,
             contextlib.closing(
@@ -132,14 +131,13 @@ class _Bounds:
             for done, row in enumerate(rows, start=1):
                 yield row
                 meter(done, len(tasks))
-                if time.perf_counter() > self._until:
-                    return
 
     def _task(self, number: int, choice: _Choice) -> Task | None:
         """None: there can be no such plan."""
         state = reduce(lambda state, step: step.make(state), choice, self._start)
         try:
-            return Task(number, build_plan(state.experiment, self._strategy), state.cluster)
+            experiment = with_batches(state.experiment, self._origin)
+            return Task(number, build_plan(experiment, self._origin.choice), state.cluster)
         except UserError:
             self._known[choice] = 0.0
             return None

@@ -44,6 +44,9 @@ ROUNDS = (
 _FEWEST = 2
 """Trainers that stand for all."""
 _WARMUP = 2
+_LOOKED = 10_000
+"""Requests in a step of one loop of each simulated trainer: looks at more, of trainers that ask
+each other, leave racks out, or would take too long."""
 _ASKED, _THREADS = 2, 8
 """Trainers, and threads of each at most, of which it is asked how far calibration's errors carry,
 where hosts are in racks or have more threads."""
@@ -65,12 +68,15 @@ class Look:
 
 
 def look(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
-    """A `Look` as a row: whether a design fits, and its bounds without racks."""
-    return _looked(task, rackless(task.cluster))
+    """A `Look` as a row: whether a design fits, and its bounds."""
+    plan, cluster = task.plan, task.cluster
+    simulated = folding_of(plan, cluster, most=1).simulated
+    many = requests_of(plan) / len(plan.training) * simulated > _LOOKED
+    return _looked(task, rackless(cluster) if many else cluster)
 
 
 def look_in_racks(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
-    """The same with what racks' uplinks allow, which takes longer."""
+    """The same, with what racks' uplinks allow however long it takes."""
     return _looked(task, task.cluster)
 
 

@@ -19,7 +19,13 @@ from recsim_train.designs.notes import Notes
 from recsim_train.designs.picture import draw
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.shown import document
-from recsim_train.designs.space import Origin, Space, space_of, tried
+from recsim_train.designs.space import (
+    Origin,
+    Space,
+    space_of,
+    training_loops,
+    tried,
+)
 from recsim_train.designs.wanted import By, Demand
 from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
@@ -73,6 +79,7 @@ def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False)
             "takes no `sweep`"
         )
     profiles = prepare.Profiles(study.cluster, "simulated", dry, caller)
+    loops = training_loops(study.experiment, study.experiment.strategies[0])
     origins = []
     for loaded, settings in _points(study):
         cluster = profiles.of(loaded)
@@ -81,7 +88,8 @@ def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False)
                 "this machine has no profile yet (recsim-train calibrate), and `recommend` needs a "
                 "profile of hosts: name one with --cluster"
             )
-        origins += [Origin(loaded, choice, cluster, settings) for choice in tried(loaded)]
+        examples = loops * loaded.experiment.training.batch_size
+        origins += [Origin(loaded, one, cluster, settings, examples) for one in tried(loaded)]
     return space_of(origins, hosts)
 
 

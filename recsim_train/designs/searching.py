@@ -54,7 +54,7 @@ _BELOW = 0.05
 """By how much the lower end of an interval is below its design's bound at least, relative: a design
 whose bound is just above the target does not surely meet it."""
 _LIMITS = {None: 10.0, 0: 60.0, 1: 120.0, 2: 300.0}
-"""Seconds that a look (None), or a simulation by its round, may take: one that takes longer has
+"""CPU seconds that a look (None), or a simulation by its round, may take: one that takes more has
 failed, and the rest goes on."""
 
 
@@ -86,22 +86,38 @@ class Design:
         return self.look.bound if self.look else 0.0
 
     @property
+    def bounds(self) -> Mapping[str, float]:
+        """The same by class of resources, the tightest first: of its whole prediction, which none
+        of them is below, or of a look."""
+        from recsim_train.sim.why.usage import by_class
+
+        known = self.look.bounds if self.look else {}
+        if not self.whole or self.row is None:
+            return known
+        own = by_class(self.row.get("bounds") or {}) or known
+        return {what: max(bound, self.eps or 0.0) for what, bound in own.items()}
+
+    @property
     def eps(self) -> float | None:
-        """Examples per second."""
-        return None if self.row is None else self.row["examples_per_second"]
+        """Examples per second. A short simulation, in which servers may be left behind and racks
+        are left out, is beyond the bound at times."""
+        if self.row is None:
+            return None
+        found: float = self.row["examples_per_second"]
+        return found if self.whole else min(found, self.bound or inf)
 
     @property
     def interval(self) -> Interval | None:
-        """90 % of them."""
-        return of_row(self.row) if self.row is not None and self.eps else None
+        """90 % of them; None where it was simulated shortly."""
+        return of_row(self.row) if self.whole and self.row is not None else None
 
     @property
     def whole(self) -> bool:
         """Whether it was simulated as any prediction is."""
-        return self.rounds == STAGES and self.eps is not None
+        return self.rounds == STAGES
 
     def surely(self, wanted: Demand) -> float:
-        """What is held to the target; without one, the prediction itself."""
+        """What is held to the target; the prediction where there is none."""
         ends = self.interval
         if wanted.likely or wanted.target is None or ends is None:
             return self.eps or 0.0
@@ -152,8 +168,13 @@ class Found:
         return sum(design.whole for design in self.designs)
 
     @property
+    def unfinished(self) -> bool:
+        """Whether it was interrupted, or no design could be simulated in full."""
+        return self.stopped or not self.in_full
+
+    @property
     def whole(self) -> list[Design]:
-        """Those simulated as any prediction is; where it was interrupted before, the longest."""
+        """Those simulated as any prediction is; where there is none, all."""
         done = [design for design in self.simulated if design.whole]
         return done or self.simulated
 
@@ -210,6 +231,10 @@ class Searcher:
                 break
         for stage in range(1, STAGES):
             self._simulate(self._best(left, stage, _KEPT[stage]), stage)
+            for _ in range(_AGAIN):  # who fell makes room: none goes on that was not simulated so
+                there = sorted((d for d in left if d.rounds >= stage), key=self._place)
+                ahead = there[: (*_KEPT, 1)[stage + 1]]
+                self._simulate([d for d in ahead if d.rounds == stage and not d.ended], stage)
         for _ in range(_MORE):
             if wanted.target is None or any(wanted.enough(d.surely(wanted)) for d in found.whole):
                 break
@@ -296,8 +321,7 @@ class Searcher:
 
     def _thought(self, design: Design, more: float = 1.0) -> float:
         """Examples per second that are held to the target, where a simulation comes to so many
-        times what it did: a short one, in which servers may be left behind, is beyond its bound at
-        times."""
+        times what it did."""
         eps = (design.eps or 0.0) * more * (1.0 - self._margin)
         if design.whole or not design.bound:
             return eps

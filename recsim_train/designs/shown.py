@@ -11,6 +11,7 @@ from recsim_train.designs.answer import Recommended, busiest, evaluated
 from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
+from recsim_train.designs.space import OFF
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
 from recsim_train.report.advice import relief
@@ -22,10 +23,10 @@ from recsim_train.report.winner import listed
 from recsim_train.results.whole import BILLION, whole_of
 from recsim_train.sim.host.memory import PART_NAMES
 
-_HOURLY, _EACH = "an hour", "examples/s per host"
+_HOURLY, _EACH, _STEP = "an hour", "examples/s per host", "examples a step"
 HEADS = (
     "strategy", "hosts", "predicted", "90 % interval", "bound", _EACH, _HOURLY, cost.HEAD, "memory",
-    "divided",
+    _STEP, "divided",
 )  # fmt: skip
 MEASURED_HEADS = (
     "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
@@ -38,12 +39,17 @@ def headline(answer: Recommended) -> str:
     wanted, chosen = answer.wanted, answer.chosen
     rated = text.predicted(chosen.eps, chosen.interval)
     design = f"{chosen.kind} on {divided(chosen)}"
+    count, so_far = answer.found.in_full, ""
+    if answer.found.unfinished:
+        full = f"{count} design{'s'[: count != 1]}" if count else "nothing"
+        so_far = f" so far, with {full} simulated in full,"
     if wanted.target is None:
         figure = {
             "cost": f"{cost.of_row(chosen.row or {})} for a billion examples",
             "hosts": f"{_per_host(chosen)} {_EACH}",
         }.get(wanted.by)
-        return f"{design} gives {rated} examples/s" + (
+        best = f"The best{so_far} is {design}: it gives" if so_far else f"{design} gives"
+        return f"{best} {rated} examples/s" + (
             f": {figure}, {wanted.means} found" if figure else ""
         )
     target = text.rate(wanted.target)
@@ -52,17 +58,18 @@ def headline(answer: Recommended) -> str:
         room = text.percent(answer.headroom, signed=True)
         held = "the prediction" if wanted.likely else "the lower end of its interval"
         return (
-            f"Yes, {target} examples/s: the {most} design found"
+            f"Yes, {target} examples/s: the {most} design found{so_far}"
             f"{' (per hour)' * (wanted.by == 'cost')} is {design}, with {rated}; {held} is {room} "
             "from the target"
         )
     hosts = answer.found.space.most_hosts
     likely = ""
-    if chosen.eps and wanted.enough(chosen.eps):
+    if chosen.whole and chosen.eps and wanted.enough(chosen.eps):
         likely = ", which is likely enough and not sure (--likely)"
+    known = "Not known yet," if answer.met is None else "No, not"
     return (
-        f"No, not {target} examples/s with {hosts} host{'' if hosts == 1 else 's'}: the best "
-        f"found is {rated}{likely}, by {design}"
+        f"{known} {target} examples/s with {hosts} host{'' if hosts == 1 else 's'}: the best "
+        f"found{so_far} is {rated}{likely}, by {design}"
     )
 
 
@@ -80,18 +87,19 @@ def divided(design: Design) -> str:
         many = f"{hosts} x {each} {name}s" if each > 1 else f"{count} {name}{'s'[: count != 1]}"
         if role == "trainer":
             threads = job.plan.experiment.training.threads
-            many += f" of {threads} thread{'s'[: threads != 1]}"
+            batch = job.plan.experiment.training.batch_size
+            many += f" of {threads} thread{'s'[: threads != 1]} with batches of {batch:,}"
         said.append(many)
     count = design.candidate.hosts
     return f"{count} host{'' if count == 1 else 's'} ({listed(said)})"
 
 
 def settings(design: Design) -> str:
-    """Further settings that tell it from others."""
+    """Further settings that tell it from others. Batches are its own, whatever a step has."""
     return ", ".join(
         f"{key}={written(value)}"
         for key, value in design.candidate.origin.settings.items()
-        if value is not None
+        if value is not None and key != "training.batch_size"
     )
 
 
@@ -107,10 +115,12 @@ def document(
     rows = [_cells(design) for design in first]
     marks = {0: "strong"}
     table = doc.TextTable.of(HEADS, rows, _WORDS, marks=marks)
+    steps = [design.candidate.examples_per_step for design in first]
+    alike = max(steps) <= min(steps) * (1.0 + OFF) / (1.0 - OFF)
     unpriced = all(design.candidate.rented is None for design in first)
-    left_out = [_HOURLY, cost.HEAD] * unpriced + [_EACH] * (wanted.by != "hosts")
+    left_out = [_HOURLY, cost.HEAD] * unpriced + [_EACH] * (wanted.by != "hosts") + [_STEP] * alike
     table = replace(table, columns=[c for c in table.columns if c.name not in left_out])
-    tied = [_tied(answer)]
+    tied = [_tied(answer)] if chosen.whole else []
     binds = _binds(chosen)
     memory = _memory(chosen)
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
@@ -127,7 +137,19 @@ def document(
     elif not answer.all_tried:
         enough.append("there was no time to try all changes")
     notes = list((chosen.row or {}).get("notes") or [])
+    rests = _rests(chosen)
+    if alike:
+        step = chosen.candidate.origin.examples_per_step
+        rests.append(f"a step of the job of about {step:,} examples")
+    else:
+        notes.append(
+            f"One step of the job processes {min(steps):,} to {max(steps):,} examples, by design: "
+            "they do not do the same work, and no prediction says how each learns."
+        )
     costs = _cost(chosen)
+    tried = [evaluated(answer.found)]
+    if answer.open:
+        tried.append(f"{answer.open:,} not simulated in full might be better by their bounds alone")
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
     compared = _compared(runs)
     lines: list[doc.Item] = [
@@ -138,9 +160,9 @@ def document(
         doc.Lines(stopped([binds]), lead="binds"),
         doc.Lines(stopped([memory]), lead="memory"),
         doc.Lines(stopped(costs), lead="costs"),
-        doc.Lines(stopped([*_rests(chosen), *distances(first)]), lead="rests on"),
+        doc.Lines(stopped([*rests, *distances(first)]), lead="rests on"),
         doc.Lines(notes, lead="caveat", mark="off"),
-        doc.Lines(stopped([evaluated(answer.found)]), lead="tried"),
+        doc.Lines(stopped(tried), lead="tried"),
         doc.Lines([str(folder) for folder in folders], lead="next"),
     ]
     return doc.Document(
@@ -222,8 +244,9 @@ def _tied(answer: Recommended) -> str:
         others = len(answer.others)
         if not others:
             return "nothing else was simulated as long"
-        which = "other that was" if others == 1 else f"{others} others that were"
-        return f"it is told from the {which} simulated as long"
+        if others == 1:
+            return "the other one that was simulated as long is not as good"
+        return f"none of the {others} others that were simulated as long is as good"
     few = min((answer.chosen, *answer.tied), key=lambda d: d.candidate.hosts)
     many = len(answer.tied)
     rows = "row 2" if many == 1 else f"rows 2 to {1 + many}"
@@ -294,10 +317,11 @@ def _cells(design: Design) -> list[str]:
         str(design.candidate.hosts),
         text.rate(design.eps),
         text.between(ends) if ends else text.NONE,
-        text.rate(row.get("bound_eps") or design.bound),
+        text.rate(next(iter(design.bounds.values()), None)),
         _per_host(design),
         _hourly(design),
         cost.of_row(row),
         text.percent(row.get("memory_share")),
+        text.exact(design.candidate.examples_per_step),
         divided(design).partition("(")[2].removesuffix(")"),
     ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import StrategyChoice
+from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.config.load import Loaded
 from recsim_train.config.search import Search
 from recsim_train.config.sweep import written
@@ -38,6 +38,8 @@ _SERVING = 4
 """The same of embedding servers: each has an interpreter lock of its own."""
 MOST_DESIGNS = 20_000
 """More are taken for a mistake."""
+OFF = 0.02
+"""By how much a step of a design may have other examples than is wanted, relative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Origin:
     cluster: Cluster
     settings: Mapping[str, Any]
     """The further settings, by name."""
+    examples_per_step: int
+    """That one step of the whole job is to have."""
 
     @property
     def search(self) -> Search:
@@ -91,6 +95,15 @@ class Candidate:
         """Of all hosts together."""
         return None if self.rented is None else self.rented.per_hour
 
+    @property
+    def examples_per_step(self) -> int:
+        """That one step of the whole job has."""
+        return len(self.job.plan.training) * self.job.plan.experiment.training.batch_size
+
+
+class OtherStepError(UserError):
+    """No whole batch of each loop makes a step of as many examples as is wanted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -99,6 +112,8 @@ class Space:
     candidates: tuple[Candidate, ...]
     impossible: dict[str, int]
     """Combinations that no job can have, by the sentence that says why."""
+    other_step: int
+    """Combinations left out for the examples of their step."""
     most_hosts: int
     axes: dict[str, tuple[str, ...]]
     """What was combined, for those who ask."""
@@ -113,7 +128,8 @@ def space_of(origins: Sequence[Origin], most: int | None) -> Space:
     found: dict[str, Candidate] = {}
     impossible: dict[str, int] = {}
     axes: dict[str, dict[str, None]] = {}
-    limit = 0
+    limit = other_step = 0
+    first = "no combination of its values has so many hosts"
     for origin in origins:
         cluster = origin.cluster
         if cluster.colocate:
@@ -123,6 +139,7 @@ def space_of(origins: Sequence[Origin], most: int | None) -> Space:
                 "(recsim-train cluster), or try settings of one machine with a sweep"
             )
         limit = max(limit, own := _limit(origin, most))
+        axes.setdefault("examples_per_step", {})[written(origin.examples_per_step)] = None
         for split in splits(origin, own):
             for name, value in _named(origin, split):
                 axes.setdefault(name, {})[written(value)] = None
@@ -130,16 +147,18 @@ def space_of(origins: Sequence[Origin], most: int | None) -> Space:
                 made = _candidate(origin, split)
                 if made.hosts <= own:
                     found.setdefault(made.job.identity, made)
+            except OtherStepError as error:
+                other_step, first = other_step + 1, str(error)
             except UserError as error:
                 why = str(error).splitlines()[0]
                 impossible[why] = impossible.get(why, 0) + 1
         if len(found) > MOST_DESIGNS:
             raise UserError(f"search: more than {MOST_DESIGNS:,} designs: give fewer values")
     if not found:
-        first = next(iter(impossible), "no combination of its values has so many hosts")
+        first = next(iter(impossible), first)
         raise UserError(f"search: there is no design; the first: {first}")
     named = {name: tuple(values) for name, values in axes.items()}
-    return Space(tuple(found.values()), impossible, limit, named)
+    return Space(tuple(found.values()), impossible, other_step, limit, named)
 
 
 def tried(loaded: Loaded) -> list[StrategyChoice]:
@@ -149,6 +168,28 @@ def tried(loaded: Loaded) -> list[StrategyChoice]:
         return given
     others = [kind for kind in strategies() if kind != given[0].kind]
     return [*given, *(StrategyChoice(kind=kind) for kind in others)]
+
+
+def training_loops(experiment: Experiment, choice: StrategyChoice) -> int:
+    """How many loops train, each on a batch of its own in every step of the job."""
+    strategy = create(choice)
+    threads = 1 if strategy.lock_step else experiment.training.threads
+    copies = sum(loop.copies for loop in strategy.topology(threads).loops if loop.training)
+    return experiment.roles.trainers * copies
+
+
+def with_batches(experiment: Experiment, origin: Origin) -> Experiment:
+    """The experiment with the batch of each loop that gives a step of the job the examples that it
+    is to have, or nearly so. Raises OtherStepError where it is far from them."""
+    loops, wanted = training_loops(experiment, origin.choice), origin.examples_per_step
+    batch = max(1, round(wanted / loops))
+    if abs(loops * batch - wanted) > OFF * wanted and not origin.search.any_step:
+        raise OtherStepError(
+            f"no whole batch of {loops:,} loops makes a step of about {wanted:,} examples: raise "
+            "training.batch_size, or allow search.any_step"
+        )
+    training = experiment.training.model_copy(update={"batch_size": batch})
+    return experiment.model_copy(update={"training": training})
 
 
 def _limit(origin: Origin, most: int | None) -> int:
@@ -248,13 +289,14 @@ def _candidate(origin: Origin, split: Split) -> Candidate:
         "embedding_servers": split.embedding * split.embedding_each,
         "dense_servers": split.dense,
     }
-    changed = whole.model_copy(
+    divided = whole.model_copy(
         update={
             "roles": whole.roles.model_copy(update=counts),
             "training": whole.training.model_copy(update={"threads": split.threads}),
             "strategies": (choice,),
         }
     )
+    changed = with_batches(divided, origin)
     plan = build_plan(changed, choice)
     shared: dict[RoleName, int] = {
         "trainer": split.trainers_each,

@@ -81,8 +81,9 @@ def each(
     """What ``work`` makes of the tasks as they are finished, from at most ``jobs`` processes.
 
     It does not depend on ``jobs``. ``meter``: is told of what comes before the first. ``limit``:
-    seconds that a task may take, beyond which it fails; not kept where this is not a process's
-    first thread. Closing the iterator ends the processes. Raises RunFailed if one of them dies.
+    CPU seconds that a task may take, whatever else the machine does, beyond which it fails; not
+    kept where this is not a process's first thread. Closing the iterator ends the processes. Raises
+    RunFailed if one of them dies.
     """
     from recsim_train.sim.fluid.solver import get_ready
 
@@ -130,27 +131,27 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class TooLongError(BaseException):
-    """A task took longer than it may: nothing on the way takes that for a failure of its own."""
+    """A task took more than it may: nothing on the way takes that for a failure of its own."""
 
 
 @contextlib.contextmanager
 def _within(limit: float | None) -> Iterator[None]:
-    """Raises TooLongError inside once so many seconds have passed."""
+    """Raises TooLongError inside once this process has had so many seconds of CPU."""
     if limit is None or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(signum: int, frame: object) -> None:
-        raise TooLongError(f"took longer than {limit:g} s")
+        raise TooLongError(f"took more than {limit:g} s of CPU")
 
-    before = signal.signal(signal.SIGALRM, end)
+    before = signal.signal(signal.SIGPROF, end)
     # again and again: what is raised while something is deleted is lost
-    signal.setitimer(signal.ITIMER_REAL, limit, 1.0)
+    signal.setitimer(signal.ITIMER_PROF, limit, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _in_time(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from recsim_train.designs.answer import Recommended, answer_of, tie
+from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers, tie
+from recsim_train.designs.looking import Look
 from recsim_train.designs.searching import STAGES, Design, Found
+from recsim_train.designs.shown import document, headline
+from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
 from tests.recommend.conftest import RENT, Spaces
 
@@ -26,7 +30,7 @@ def designs(spaces: Spaces, rates: list[float], errors: list[dict[str, float]]) 
             "examples_per_second": eps, "eps_low": eps * 0.99, "eps_high": eps * 1.01,
             "calibration_errors": causes, "calibration_low": None, "calibration_high": None,
         }  # fmt: skip
-        design.row = row
+        design.row, design.rounds = row, STAGES
         made.append(design)
     return made
 
@@ -57,6 +61,96 @@ def test_of_one_strategy_the_models_error_is_the_same(spaces: Spaces) -> None:
     assert not tie(one, same)
 
 
+def found_by(space: Space, made: list[Design], wanted: Demand, **more: Any) -> Found:
+    for design in made:
+        design.look = Look({"trainer: interpreter lock": 441.0})
+    return Found(made, wanted, space, **more)
+
+
+def test_what_misses_the_target_is_not_as_good(spaces: Spaces) -> None:
+    space = spaces("strategy=[flat_ps, allreduce]", **FEW)
+    rates, causes = [100.0, 98.0, 99.5, 96.0], {"model": 0.2}
+    made = designs(spaces, rates, [causes] * 4)
+    for target, as_good in ((97.0, [98.0, 99.5]), (99.0, [99.5]), (120.0, [98.0, 99.5, 96.0])):
+        answer = answer_of(found_by(space, made, Demand(target=target, by="hosts", likely=True)))
+        assert answer.chosen.eps == 100.0
+        assert answer.met is (target < 100.0)
+        assert sorted(d.eps or 0.0 for d in answer.tied) == sorted(as_good)
+        assert len(answer.tied) + len(answer.others) == 3
+
+
+@pytest.mark.parametrize("target", [None, 300.0, 500.0])
+def test_a_short_simulation_says_no_more_than_it_knows(
+    spaces: Spaces, target: float | None
+) -> None:
+    """Beyond its bound it is cut; it has no interval, and is no answer to yes or no."""
+    space = spaces("strategy=[flat_ps, allreduce]", **FEW)
+    made = designs(spaces, [607.0, 430.0, 435.0], [{}] * 3)
+    for design in made:
+        design.rounds = 1
+    answer = answer_of(found_by(space, made, Demand(target=target), stopped=True))
+    assert answer.chosen.eps == 441.0
+    assert [d.interval for d in made] == [None] * 3
+    assert answer.met is (False if target == 500.0 else None)  # which no bound allows
+    assert answer.tied == ()
+    said = " ".join(headline(answer).split())
+    assert "so far, with nothing simulated in full, is" in said
+    assert "441" in said
+    assert "607" not in said
+    assert not re.search(r"\d to \d|Yes", said)
+    assert said.startswith("No, not 500 examples/s") is (target == 500.0)
+    shown = document(answer)
+    words = [str(item) for item in shown.items]
+    assert not any("as good" in word or "cannot be told" in word for word in words)
+    kept = answer_document(answer)
+    assert kept["chosen"]["in_full"] is False
+    for design in (kept["chosen"], *kept["others"]):
+        assert design["interval90"] is None
+        assert design["examples_per_second"] <= design["bound"]
+
+
+def test_an_interrupted_search_says_how_many_it_simulated_in_full(spaces: Spaces) -> None:
+    space = spaces("strategy=[flat_ps, allreduce]", **FEW)
+    made = designs(spaces, [100.0, 400.0], [{}] * 2)
+    made[1].rounds = 2
+    yes = answer_of(found_by(space, made, Demand(target=50.0, by="hosts"), stopped=True))
+    assert yes.chosen is made[0]
+    assert yes.met is True
+    assert "found so far, with 1 design simulated in full, is flat_ps" in headline(yes)
+    open_ = answer_of(found_by(space, made, Demand(target=200.0), stopped=True))
+    assert open_.met is None  # the other one may be enough
+    assert headline(open_).startswith("Not known yet, 200 examples/s with 4 hosts: the best found")
+    done = answer_of(found_by(space, made, Demand(target=200.0)))
+    assert done.met is False
+    assert "so far" not in headline(done)
+    assert done.open == 1
+    assert answer_document(done)["evaluated"]["may_be_better"] == 1
+
+
+def test_no_bound_below_a_prediction_is_beside_it(spaces: Spaces) -> None:
+    """A look's is, at times; the prediction's own are not, but for rounding."""
+    space = spaces("strategy=[flat_ps, allreduce]", **FEW)
+    (made,) = designs(spaces, [467.0], [{}])
+    assert made.row is not None
+    own = {"trainer[0].interpreter": 470.0, "trainer[1].interpreter": 466.9, "loops": 900.0}
+    made.row = {**made.row, "bounds": own}
+    answer = answer_of(found_by(space, [made], Demand(target=1000.0)))
+    (chosen,) = (answer_document(answer)["chosen"],)
+    assert chosen["bound"] == 467.0
+    assert chosen["bounds"] == {"trainer: interpreter lock": 467.0, "loops": 900.0}
+    assert [one.allows for one in barriers(made, 1000.0)] == [467.0, 900.0]
+    made.row = {**made.row, "bounds": None}
+    assert made.bounds == {"trainer: interpreter lock": 467.0}
+
+
+def test_what_is_lacking_is_said_with_its_number(spaces: Spaces) -> None:
+    (made,) = designs(spaces, [100.0], [{}])
+    for allows, takes in ((200.0, 10), (100.0, 20), (300.0, 7)):
+        made.look, made.rounds = Look({"trainer: cores": allows}), 1
+        (one,) = barriers(made, 500.0)
+        assert one.says == f"it takes {takes} cores of trainers, and there are 4"
+
+
 def test_in_which_order_designs_answer(spaces: Spaces) -> None:
     small = spaces("strategy=allreduce", RENT, strategies="false", **{**FEW, "hosts": [2]})
     large = spaces("strategy=allreduce", RENT, strategies="false", **FEW)
@@ -77,6 +171,10 @@ def test_in_which_order_designs_answer(spaces: Spaces) -> None:
         missed = Demand(target=500.0, by=by)
         assert missed.order(four, 400.0) < missed.order(two, 150.0)
         assert missed.order(two, 150.0) < missed.order(four, 150.0)
+    # of what is not enough the fastest, whatever it costs
+    assert enough.order(four, 90.0) < enough.order(two, 50.0)
+    dear = Demand(target=100.0, by="cost")
+    assert dear.order(four, 90.0) < dear.order(two, 50.0)
     paid = Demand(budget=5.0)
     assert paid.affordable(two)
     assert not paid.affordable(four)

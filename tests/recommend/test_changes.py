@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
+from recsim_train.designs import looking
 from recsim_train.designs.changes import changes
 from recsim_train.designs.searching import Design
+from recsim_train.placement.hosts import hosts_of
+from recsim_train.session.pool import Finished, Task
 from recsim_train.sim.why.beforehand import beforehand
 from tests.recommend.conftest import Spaces
 
@@ -24,7 +28,11 @@ RACKS = "cluster.topology={racks: 2, hosts_per_rack: [3, 1], uplink: 100 Gbit/s}
 @pytest.mark.parametrize("nic", ["2 Mbit/s", "2 Gbit/s"])
 def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, nic: str) -> None:
     (candidate,) = spaces(
-        "strategy=flat_ps", f"cluster.hosts.default.nic={nic}", strategies="false", **DIVIDED
+        "strategy=flat_ps",
+        f"cluster.hosts.default.nic={nic}",
+        "training.batch_size=65_536",
+        strategies="false",
+        **DIVIDED,
     ).candidates
     design = Design(0, candidate)
     bound = beforehand(candidate.job.plan, candidate.job.profile).bound
@@ -78,14 +86,66 @@ def test_more_hosts_are_divided_alike_with_as_many_processes_on_each(
     assert said[more] == pytest.approx(wanted, rel=1e-9)
 
 
-def test_what_there_is_no_time_for_is_said(spaces: Spaces) -> None:
+def test_changes_leave_the_examples_of_a_step(
+    spaces: Spaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def seen(task: Task, *rest: Any) -> Finished:
+        asked.append(task.plan)
+        return look(task, *rest)
+
+    look = looking.look_in_racks
+    monkeypatch.setattr(looking, "look_in_racks", seen)
+    sets = ("strategy=flat_ps", "training.batch_size=1000", "roles.trainers=2")
+    (candidate,) = spaces(*sets, strategies="false", **DIVIDED).candidates
+    changes(Design(0, candidate), 1e9)
+    trainers = {plan.experiment.roles.trainers for plan in asked}
+    assert max(trainers) >= 16
+    for plan in asked:
+        training = plan.experiment.training
+        whole = plan.experiment.roles.trainers * training.threads * training.batch_size
+        assert abs(whole - 4000) <= 0.02 * 4000
+
+
+def test_more_hosts_have_as_many_processes_each(
+    spaces: Spaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def seen(task: Task, *rest: Any) -> Finished:
+        asked.append((task.plan.experiment.roles, len(hosts_of(task.plan.instances, task.cluster))))
+        return look(task, *rest)
+
+    look = looking.look_in_racks
+    monkeypatch.setattr(looking, "look_in_racks", seen)
+    few = {**DIVIDED, "trainers_per_host": [2], "servers_per_host": [2]}
+    sets = ("strategy=flat_ps", "training.batch_size=1000")
+    (candidate,) = spaces(*sets, strategies="false", **few).candidates
+    changes(Design(0, candidate), 1e9)
+    twice = [roles for roles, hosts in asked if hosts == 8]
+    assert twice
+    for roles in twice:  # of 2 x 2 trainers, 1 x 2 embedding servers and 1 dense server
+        assert (roles.trainers, roles.embedding_servers, roles.dense_servers) == (8, 4, 2)
+
+
+def test_what_there_is_no_time_for_is_said(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
     (candidate,) = spaces("strategy=flat_ps", strategies="false", **DIVIDED).candidates
-    assert changes(Design(0, candidate), 1e9, seconds=0.0) == ((), False)
-    started = time.perf_counter()
-    found, all_tried = changes(Design(0, candidate), 1.0, seconds=1e-3)
+    asked = 0
+
+    def endless(*_: object) -> Finished:
+        nonlocal asked
+        asked += 1
+        while True:
+            pass
+
+    monkeypatch.setattr(looking, "look_in_racks", endless)
+    started = time.process_time()
+    found, all_tried = changes(Design(0, candidate), 1.0, seconds=0.02)
     assert not all_tried
     assert found == ()  # a bound that was not worked out in time is none
-    assert time.perf_counter() - started < 5.0
+    assert 10 < asked < 20  # no pairs of what takes too long
+    assert time.process_time() - started < 5.0
 
 
 def test_an_interrupt_leaves_the_answer(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:

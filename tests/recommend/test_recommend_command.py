@@ -60,6 +60,9 @@ def test_what_is_simulated_again_is_what_was_recommended(tmp_path: Path) -> None
     study = load(place / "experiment.yaml", place / "cluster.yaml")
     assert study.experiment.roles.model_dump() == chosen["roles"]
     assert [s.kind for s in study.experiment.strategies] == [chosen["strategy"]]
+    assert study.experiment.training.batch_size == chosen["batch_size"]
+    assert found["asked"]["examples_per_step"] == [512]  # two trainers of two threads, 128 each
+    assert chosen["examples_per_step"] == pytest.approx(512, rel=0.02)
     (run,) = answer(
         "simulate", place / "experiment.yaml", "--cluster", place / "cluster.yaml",
         "--set", "simulation.what_if_steps=0", cwd=tmp_path,
@@ -103,6 +106,21 @@ def test_the_designs_are_shown_and_none_is_tried(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
     found = answer(*RECOMMEND, "--dry-run", cwd=tmp_path)
     assert found["designs"] > 5
+
+
+def test_unlike_work_is_shown_on_request_with_a_column_and_a_caveat(tmp_path: Path) -> None:
+    few = [*RECOMMEND, "--set", "search.hosts=[4]", "--set", "training.batch_size=4"]
+    alike = command(*few, cwd=tmp_path)
+    assert alike.returncode == 0, alike.stderr
+    assert re.search(r"tried: \d+ designs: \d+ more have other examples in a step", alike.stdout)
+    assert "examples a step" not in alike.stdout
+    assert "a step of the job of about 16 examples" in alike.stdout
+    unlike = command(*few, "--set", "search.any_step=true", cwd=tmp_path)
+    assert unlike.returncode == 0, unlike.stderr
+    assert "examples a step" in " ".join(unlike.stdout.split())
+    assert re.search(
+        r"caveat: One step of the job processes \d+ to \d+ examples, by design", unlike.stdout
+    )
 
 
 def test_prices_decide_where_there_are_some(tmp_path: Path) -> None:

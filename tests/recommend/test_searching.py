@@ -88,7 +88,9 @@ def test_a_strategy_whose_quickest_bounds_take_too_long_is_left_out(
 ) -> None:
     def look(task: Task, *rest: object) -> Finished:
         if task.plan.strategy.kind == "allreduce":
-            time.sleep(5.0)
+            end = time.process_time() + 5.0
+            while time.process_time() < end:
+                pass
         return quick(task, *rest)  # type: ignore[arg-type]
 
     quick = looking.look
@@ -99,7 +101,7 @@ def test_a_strategy_whose_quickest_bounds_take_too_long_is_left_out(
     assert many > 2
     found = Searcher(space, Demand(), 1, NOBODY).run()
     assert found.failures == {
-        "took longer than 1 s": 2,
+        "took more than 1 s of CPU": 2,
         "allreduce: bounds of its quickest designs took too long": many - 2,
     }
     assert {design.kind for design in found.simulated} == {"flat_ps"}

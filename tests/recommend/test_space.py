@@ -68,6 +68,59 @@ def test_further_settings_are_combined_with_everything(spaces: Spaces) -> None:
     assert rates == {1e9 / 8, 2e9 / 8}
 
 
+def loops(kind: str, trainers: int, threads: int) -> int:
+    """Hogwild workers take a batch each, trainers in lock-step one."""
+    lock_step = ("allreduce", "localsgd", "scalefreectr", "des", "hierarchical")
+    return trainers * (1 if kind in lock_step else threads)
+
+
+def test_every_design_does_the_work_of_the_experiment_in_a_step(spaces: Spaces) -> None:
+    few = {**FEW, "hosts": [4, 7], "trainers_per_host": [1, 2]}
+    found = spaces("strategy=flat_ps", "roles.trainers=3", "training.batch_size=100", **few)
+    assert found.axes["examples_per_step"] == ("600",)
+    assert found.other_step == 0
+    assert {c.job.plan.strategy.kind for c in found.candidates} == strategies().keys()
+    for candidate in found.candidates:
+        plan = candidate.job.plan
+        spec = plan.experiment
+        many = loops(plan.strategy.kind, spec.roles.trainers, spec.training.threads)
+        assert spec.training.batch_size == round(600 / many)
+        assert abs(many * spec.training.batch_size - 600) <= 0.02 * 600
+        assert candidate.examples_per_step == many * spec.training.batch_size
+
+
+def test_what_cannot_have_as_many_examples_in_a_step_is_left_out_and_counted(
+    spaces: Spaces,
+) -> None:
+    few = {**FEW, "hosts": [3, 4, 5, 6, 7, 8], "threads": [1, 2], "strategies": "false"}
+    sets = ("strategy=flat_ps", "roles.trainers=2", "training.batch_size=6")
+    found, every = spaces(*sets, **few), spaces(*sets, **few, any_step="true")
+    many = {(c.split.hosts, c.split.threads): c for c in every.candidates}
+    assert len(many) == 12
+    assert every.other_step == 0
+    assert {c.split.hosts - 2 for c in found.candidates} == {1, 2, 3, 4, 6}  # of 24 examples
+    assert [c for c in found.candidates if c.split.hosts == 6] != []
+    assert found.other_step == 12 - len(found.candidates) == 2
+    for (hosts, threads), candidate in many.items():
+        batch = candidate.job.plan.experiment.training.batch_size
+        assert batch == round(24 / ((hosts - 2) * threads))
+    with pytest.raises(UserError, match=r"5 loops makes a step of about 24 .* search\.any_step"):
+        spaces(*sets, **{**few, "hosts": [7], "threads": [1]})
+
+
+def test_batches_among_the_settings_give_a_step_each(spaces: Spaces) -> None:
+    settings = "{training.batch_size: [50, 200], strategy: [flat_ps, allreduce]}"
+    few = {**FEW, "hosts": [4], "strategies": "false"}
+    found = spaces("strategy=flat_ps", "roles.trainers=1", settings=settings, **few)
+    assert found.axes["examples_per_step"] == (
+        "100",
+        "400",
+    )  # of two Hogwild workers, as the experiment is written
+    assert Counter(
+        (c.job.plan.strategy.kind, c.origin.examples_per_step) for c in found.candidates
+    ) == {(kind, step): 1 for kind in ("flat_ps", "allreduce") for step in (100, 400)}
+
+
 def test_types_of_hosts_are_settings_too(spaces: Spaces) -> None:
     small = "{cores: 2, memory: 8 GiB, nic: 1 Gbit/s}"
     large = (
