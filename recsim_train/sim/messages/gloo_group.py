@@ -81,8 +81,8 @@ class GlooGroup:
         self._rings: dict[float, tuple[Kind, float]] = {}
         """By price of a byte."""
         apart = members[0].host is not members[-1].host and not self._near
-        hops = beside and apart and world.engine.shared
-        self._hops = Ring(world.machines, members) if hops else None
+        beside = beside and apart and world.engine.shared
+        self._by_messages = Ring(world.machines, members) if beside else None
         """None: all bytes are one activity, as fast as what it uses most."""
 
     def ring(self, size: float) -> list[Event]:
@@ -101,12 +101,12 @@ class GlooGroup:
         _, rate = self._around(price)
         segments = segments_of(size, self._size)
         latency = unhidden(segments, hop, each / rate)
-        if self._hops is None:
+        if self._by_messages is None:
             return self._at_once(latency, lambda: self._ring(each, price))
         messages = min(segments, MOST)
         late = (latency - unhidden(messages, hop, each / rate)) / (messages / 2)
         late += self._price("collective_step")
-        return self._hops.around(messages, each / messages, late, latency + each / rate)
+        return self._by_messages.around(messages, each / messages, late, latency + each / rate)
 
     def flag(self, size: int) -> list[Event]:
         """One number of ``size`` bytes goes around as a vector does: the other parts are empty and
@@ -121,10 +121,10 @@ class GlooGroup:
         crossed *= steps / len(path)  # those that others stand for are in the ring, too
         latency = steps * self._price("collective_step") + (steps + 1) * self._latency
         latency += (crossed + bool(crossed)) * self._machines.farther(members)
-        if self._hops is not None:
+        if self._by_messages is not None:
             messages = min(steps, MOST)
             late = self._price("collective_step") + (steps - messages) / messages * latency / steps
-            return self._hops.path(messages, size, late, latency)
+            return self._by_messages.path(messages, size, late, latency)
         each, price = steps / self._size * size, self._price("reduced_byte")
         return self._at_once(latency, lambda: self._ring(each, price))
 

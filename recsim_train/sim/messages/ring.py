@@ -33,9 +33,9 @@ class Ring:
     def __init__(self, machines: Machines, members: Sequence[Process]) -> None:
         self._machines, self._engine = machines, machines.engine
         pairs = [(member, members[place - 1]) for place, member in enumerate(members)]
-        self._there = [machines.route(*pair, COLLECTIVES) for pair in pairs]
+        self._there = [machines.route(one, other, COLLECTIVES) for one, other in pairs]
         """By who sends."""
-        self._back = [machines.route(*reversed(pair), COLLECTIVES) for pair in pairs]
+        self._back = [machines.route(other, one, COLLECTIVES) for one, other in pairs]
         """Notices to who sends."""
 
     def around(self, messages: int, size: float, late: float, alone: float) -> list[Event]:
@@ -47,9 +47,11 @@ class Ring:
         """By who sends: it does, and there is room for it."""
 
         def send(place: int, turn: int, _: Event) -> None:
-            arrives = come[place - 1][turn].succeed
+            def arrive() -> None:
+                come[place - 1][turn].succeed()
+
             moved = self._move(self._there[place], size)
-            moved.callbacks.append(lambda _: engine.later(late, arrives))
+            moved.callbacks.append(lambda _: engine.later(late, arrive))
 
         def member(place: int) -> Steps:
             behind = (place + 1) % len(places)  # who sends to it
