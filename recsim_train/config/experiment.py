@@ -196,10 +196,8 @@ class Simulation(Section):
     """Of more trainers than this about so many are simulated, each of which stands for several
     others; what that changes is estimated and printed. 0: never. Null: 100; where all loops
     together send more than 400 requests in a step, as many as have 64 loops and at least 4, if
-    that is half of them or less. Trainers that nothing distinguishes (no stragglers, sizes that do
-    not depend on the ids) are always folded when there are more than 16: that is exact. In racks
-    those of one rack stand for each other. Where hosts differ, fail or share their network with
-    others, each trainer is simulated."""
+    that is half of them or less. In racks those of one rack stand for each other. Where hosts
+    differ, fail or share their network with others, each trainer is simulated."""
     what_if_steps: Count | None = None
     """Counted iterations per worker thread of each of 30 to 50 short runs, which tell what 10 %
     more of every resource and price would change, and how far calibration's own errors carry; 0:

@@ -136,9 +136,9 @@ def _agreement(b: EffectBytes) -> Cell:
 
 
 def synchronisation(c: Comparison) -> list[Item]:
-    """How far apart synchronisations are, where both worlds synchronise now and then."""
+    """How far apart synchronisations are, where either world has synchronised twice."""
     both = [r.summary.synchronisation for r in (c.simulated, c.real)]
-    if not all(figures.sync_gap for figures in both):
+    if not any(figures.sync_gap for figures in both):
         return []
     rows = [
         ("sync gap, iterations of a trainer", *(text.spread(f.sync_gap) for f in both)),
