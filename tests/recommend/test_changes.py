@@ -70,6 +70,7 @@ def test_more_hosts_are_divided_alike_with_as_many_processes_on_each(
 ) -> None:
     """Also where there are no more: these would have to be bought."""
     shared = {**DIVIDED, "trainers_per_host": [2]}
+    sets = [*sets, "training.batch_size=1000"]
     (candidate,) = spaces("strategy=flat_ps", *sets, strategies="false", **shared).candidates
     bound = beforehand(candidate.job.plan, candidate.job.profile).bound
     assert bound is not None
@@ -80,7 +81,10 @@ def test_more_hosts_are_divided_alike_with_as_many_processes_on_each(
     assert times > 1
     larger = shared | {name: [times] for name in ("embedding_hosts", "dense_hosts")}
     (as_many,) = spaces(
-        "strategy=flat_ps", strategies="false", **{**larger, "hosts": [4 * times]}
+        "strategy=flat_ps",
+        "training.batch_size=1000",
+        strategies="false",
+        **{**larger, "hosts": [4 * times]},
     ).candidates
     wanted = beforehand(as_many.job.plan, as_many.job.profile).bound
     assert said[more] == pytest.approx(wanted, rel=1e-9)

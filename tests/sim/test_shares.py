@@ -337,7 +337,7 @@ def test_half_a_window_counts_beside_those_only_who_have_a_whole_one(network: An
         for pause in (0.0, 0.1 * REGAINED, 1.5 * REGAINED):
             yield engine.timeout(pause / server.send.capacity)
             client = clients[len(weights)]
-            weights.append(machines.begin(server, client, size).weight)
+            weights.append(machines.begin(machines.route(server, client), size).weight)
             machines.transfer(server, client, size)
 
     engine.process(send())

@@ -63,20 +63,19 @@ def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least:
 
 
 @pytest.mark.parametrize(
-    ("exact", "busy", "least"),
+    ("busy", "least"),
     [
-        (True, 10, 100),  # of ten loops: what equal ones do is nothing more to go by
-        (False, 10_000, 100),
-        (False, 10, 25),  # of all forty
+        (10_000, 100),  # of ten loops
+        (10, 25),  # of all forty
     ],
 )
 def test_many_loops_that_stand_for_others_count_for_them(
-    plans: Plans, monkeypatch: pytest.MonkeyPatch, exact: bool, busy: int, least: int
+    plans: Plans, monkeypatch: pytest.MonkeyPatch, busy: int, least: int
 ) -> None:
     monkeypatch.setattr("recsim_train.sim.folding._BUSY", busy)
     simulation = {"minimum_steps": 120, "minimum_iterations": 1000}
     plan = plans("flat_ps", roles={"trainers": 40}, simulation=simulation)
-    assert least_steps(plan, Folding(40, 10, exact=exact)) == least
+    assert least_steps(plan, Folding(40, 10)) == least
 
 
 def test_no_precision_runs_every_step(plans: Plans) -> None:

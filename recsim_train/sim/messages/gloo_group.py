@@ -24,7 +24,7 @@ from recsim_train.config.frames import ANSWERED
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.host.process import Process, Started, Thread, between, only_host
-from recsim_train.sim.messages.ring import MOST, Ring
+from recsim_train.sim.messages.ring import MOST, HopByHop
 from recsim_train.sim.pricing import NOTHING, Priced, part_of, plus
 from recsim_train.sim.world import World
 from recsim_train.trace.ledger import COLLECTIVES
@@ -82,7 +82,7 @@ class GlooGroup:
         """By price of a byte."""
         apart = members[0].host is not members[-1].host and not self._near
         beside = beside and apart and world.engine.shared
-        self._by_messages = Ring(world.machines, members) if beside else None
+        self._by_messages = HopByHop(world.machines, members) if beside else None
         """None: all bytes are one activity, as fast as what it uses most."""
 
     def ring(self, size: float) -> list[Event]:

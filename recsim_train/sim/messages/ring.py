@@ -27,7 +27,7 @@ MOST = 24
 """Messages of one member in an all-reduce, at most; a multiple of two."""
 
 
-class Ring:
+class HopByHop:
     """Members, of which each sends to the one before it."""
 
     def __init__(self, machines: Machines, members: Sequence[Process]) -> None:

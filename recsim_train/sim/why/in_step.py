@@ -81,14 +81,15 @@ def out_of_step(
         said = "queue" in network.model_fields_set
         cause, known = None if said else "queue", "How packets wait hangs on hosts and switches"
     compared = simulated if fewer is None else fewer
-    if (times := _compared(compared, outcome, *changed, progress)) is None:
+    times, steps = _compared(compared, outcome, *changed, progress)
+    if times is None:
         return None
     other = here * times
     sentence = (
         f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
         f"throughput depends on whether they come to it all at once or in turn. With {this} it is "
-        f"{here:,.0f} examples/s, with {that} it is {other:,.0f}. {known}: expect a value between "
-        "the two."
+        f"{here:,.0f} examples/s, with {that} it is {other:,.0f} ({steps:,} steps were simulated "
+        f"once more). {known}: expect a value between the two."
     )
     return OtherPhase(sentence, cause, other, abs(log(other / here)) / Z95)
 
@@ -105,20 +106,21 @@ def passing_otherwise(
     changed = cluster.model_copy(
         update={"network": cluster.network.model_copy(update={"passes_at_once": _PASSING})}
     )
-    found = _compared(simulated if fewer is None else fewer, outcome, plan, changed, progress)
-    return found and abs(log(found)) / Z95
+    compared = simulated if fewer is None else fewer
+    times, _ = _compared(compared, outcome, plan, changed, progress)
+    return times and abs(log(times)) / Z95
 
 
 def _compared(
     compared: SimulatedRun, outcome: Outcome, plan: Plan, cluster: Cluster, progress: Meter | None
-) -> float | None:
-    """How many times the throughput of so many steps a simulation of these has."""
+) -> tuple[float | None, int]:
+    """(How many times the throughput of some steps a simulation of these has; of how many)."""
     least, most = _STEPS
     enough = max(least, min(most, _ITERATIONS // len(plan.training)))
     steps = min(compared_steps(plan, compared.folding, outcome.steps), enough)
     found = _rate(compared, plan, cluster, steps, progress)
     own = compared.within(steps).examples_per_second
-    return found / own if found and own else None
+    return (found / own if found and own else None), steps
 
 
 def _with_jitter(plan: Plan, cluster: Cluster, jitter: float) -> tuple[Plan, Cluster]:
