@@ -235,7 +235,7 @@ def test_each_cause_by_hand(clusters: Clusters) -> None:
         }
     )
     assert (
-        found.keys() | {"links", "queue", "simulation"} == CAUSES.keys()
+        found.keys() | {"links", "queue", "at_once", "folding", "simulation"} == CAUSES.keys()
     )  # which prices do not tell
     (said,) = made_of(found)
     assert "the machine's speed, which moves all prices together" in said

@@ -64,8 +64,11 @@ def _loops_bound(runtime: Runtime, start: float, end: float) -> float | None:
     (`recsim_train.sim.accounts.Account.least`) in all that it did between two times.
 
     An iteration lasts at least so long, with the ids and the luck that this run had, so that no
-    loop does more. None where some loop's iterations take no time at all.
+    loop does more. None where some loop's iterations take no time at all, and where hosts or links
+    change meanwhile: what was begun on a slow one may end on a fast one.
     """
+    if runtime.machines.there.changing:
+        return None
     done: dict[str, list[float]] = {loop.name: [0.0, 0.0] for loop in runtime.training}
     least = {loop.name: loop.account.least for loop in runtime.training}
     for i in runtime.records.iterations:
