@@ -82,7 +82,7 @@ class Machines:
         unequal = engine.shared and not cluster.colocate
         self._unequal = Shares(plan.experiment.seed, cluster.network, engine) if unequal else None
         network, loopback = cluster.network, cluster.network.loopback
-        self._at_once = 0.0 if cluster.colocate else network.passes_at_once or 0.0
+        self._at_once = network.passes_at_once or 0.0
         self._cap = self._near_cap = network.connection_cap
         self.near_latency = network.latency
         """Within a host, one way."""

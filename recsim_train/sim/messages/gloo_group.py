@@ -80,8 +80,7 @@ class GlooGroup:
         self._messages = part_of(whole, 1.0 - own)
         self._rings: dict[float, tuple[Kind, float]] = {}
         """By price of a byte."""
-        apart = members[0].host is not members[-1].host and not self._near
-        beside = beside and apart and world.engine.shared
+        beside = beside and world.engine.shared and members[0].host is not members[-1].host
         self._by_messages = HopByHop(world.machines, members) if beside else None
         """None: all bytes are one activity, as fast as what it uses most."""
 
@@ -99,14 +98,14 @@ class GlooGroup:
         price, hop = self._price("reduced_byte"), self._price("collective_step")
         hop += 2 * (self._latency + self._machines.farther(self._members))
         _, rate = self._around(price)
-        segments = segments_of(size, self._size)
-        latency = unhidden(segments, hop, each / rate)
+        segments, moving = segments_of(size, self._size), each / rate
+        latency = unhidden(segments, hop, moving)
         if self._by_messages is None:
             return self._at_once(latency, lambda: self._ring(each, price))
         messages = min(segments, MOST)
-        late = (latency - unhidden(messages, hop, each / rate)) / (messages / 2)
+        late = (latency - unhidden(messages, hop, moving)) / (messages / 2)
         late += self._price("collective_step")
-        return self._by_messages.around(messages, each / messages, late, latency + each / rate)
+        return self._by_messages.around(messages, each / messages, late, latency + moving)
 
     def flag(self, size: int) -> list[Event]:
         """One number of ``size`` bytes goes around as a vector does: the other parts are empty and

@@ -23,6 +23,7 @@ from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 
 _PASSING = float(BURST * SEGMENT)
+"""Bytes that pass at once on an emulated link, where the profile does not say."""
 _JITTER = 0.1
 """What parts trainers where the profile has no jitter."""
 _IN_STEP = "how its loops come to the busiest server"
@@ -80,8 +81,7 @@ def out_of_step(
         this, that = (f"network.queue: {queue}" for queue in (network.queue, other_queue))
         said = "queue" in network.model_fields_set
         cause, known = None if said else "queue", "How packets wait hangs on hosts and switches"
-    compared = simulated if fewer is None else fewer
-    times, steps = _compared(compared, outcome, *changed, progress)
+    times, steps = _compared(fewer or simulated, outcome, *changed, progress)
     if times is None:
         return None
     other = here * times
@@ -106,8 +106,7 @@ def passing_otherwise(
     changed = cluster.model_copy(
         update={"network": cluster.network.model_copy(update={"passes_at_once": _PASSING})}
     )
-    compared = simulated if fewer is None else fewer
-    times, _ = _compared(compared, outcome, plan, changed, progress)
+    times, _ = _compared(fewer or simulated, outcome, plan, changed, progress)
     return times and abs(log(times)) / Z95
 
 
