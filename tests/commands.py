@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
-from contextlib import chdir
+from collections.abc import Sequence
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -66,3 +68,15 @@ def answer(*words: str | Path, cwd: Path, code: int = 0, own: bool = False) -> A
     done = (started if own else command)(*words, "--json", cwd=cwd)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
+
+
+def codes_of(agents: Sequence[subprocess.Popen[Any]], seconds: float) -> list[int]:
+    """Exit codes of processes that each lead a session of their own. None is left, nor what it has
+    started, even where one does not end in time."""
+    try:
+        return [one.wait(seconds) for one in agents]
+    finally:
+        for one in agents:
+            with suppress(ProcessLookupError):
+                os.killpg(one.pid, signal.SIGKILL)
+            one.wait(seconds)

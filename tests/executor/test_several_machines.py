@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import pytest
 from recsim_train import load
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.emulation.layout import EmulatedHost, layout_of
-from tests.commands import answer
+from tests.commands import answer, codes_of
 from tests.executor.test_emulation import refused
 
 LIMIT = 90.0
@@ -99,13 +97,7 @@ def test_an_agent_a_host_trains_as_the_tool_s_own_start(tmp_path: Path) -> None:
             agent(cluster, host, head, clock, tmp_path)
             for host, clock in zip(layout.hosts, CLOCKS, strict=True)
         ]
-        try:
-            codes = [one.wait(LIMIT) for one in agents]
-        finally:
-            for one in agents:
-                with suppress(ProcessLookupError):
-                    os.killpg(one.pid, signal.SIGKILL)
-                one.wait(LIMIT)
+        codes = codes_of(agents, LIMIT)
     said = "\n".join((tmp_path / f"{host.name}.txt").read_text() for host in layout.hosts)
     assert codes == [0, 0], said
     # the head has the run, and only the head

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from recsim_train.designs import next_steps
 from recsim_train.designs.searching import Design
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.emulation.layout import layout_of
-from tests.commands import command
+from tests.commands import codes_of, command
 from tests.executor.test_emulation import refused
 from tests.recommend.conftest import Spaces
 
@@ -113,13 +111,7 @@ def test_the_lines_of_hosts_run_as_they_stand(spaces: Spaces, tmp_path: Path) ->
                         )
                     )
                 )  # fmt: skip
-        try:
-            codes = [one.wait(LIMIT) for one in agents]
-        finally:
-            for one in agents:
-                with suppress(ProcessLookupError):
-                    os.killpg(one.pid, signal.SIGKILL)
-                one.wait(LIMIT)
+        codes = codes_of(agents, LIMIT)
     spoken = "\n".join((tmp_path / f"{host.name}.txt").read_text() for host in layout.hosts)
     assert codes == [0, 0], spoken
     assert len(list((place / "runs").glob("*-real-*"))) == 1
