@@ -51,7 +51,7 @@ def _settings(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
     seeds = simulated.manifest.get("seed"), real.manifest.get("seed")
     if seeds[0] != seeds[1]:
         yield f"The seeds differ: {seeds[0]} predicted, {seeds[1]} measured."
-    plans = [record.manifest.get("plan", {}) for record in (simulated, real)]
+    plans = [record.manifest.get("plan") or {} for record in (simulated, real)]
     for shards in ("embedding_shards", "dense_shards"):
         if plans[0].get(shards) != plans[1].get(shards):
             yield (
@@ -116,7 +116,7 @@ def elsewhere(
             yield f"The profile {name!r} {other} the one measured ({here})."
         else:
             yield f"The profile {name!r} {other} this one ({here}): so do the predictions."
-    theirs = calibration.get("versions", {}).get("torch")
+    theirs = (calibration.get("versions") or {}).get("torch")
     torch = environment["versions"].get("torch")
     if theirs and torch and theirs != torch:
         uses = f"the run used torch {torch}" if measured else f"here torch {torch} is installed"
@@ -152,7 +152,7 @@ def _settings_of(configuration: Mapping[str, Any]) -> dict[str, tuple[float, flo
     }
     model = configuration.get("model") or {}
     tables = model.get("tables") or ()
-    ids = [float(table.get("ids", 1)) for table in tables]
+    ids = [float(table.get("ids") or 1) for table in tables]
     widths = [float(w) for key in ("bottom_mlp", "top_mlp") for w in (model.get(key) or ())[:-1]]
     for name, values in (("model.ids", ids), ("model.layer_width", widths)):
         if values:
@@ -167,7 +167,7 @@ def _range(cluster: Mapping[str, Any], configuration: Mapping[str, Any]) -> Iter
     settings = _settings_of(configuration)
     for key, limits in sorted((calibration.get("valid_range") or {}).items()):
         named = [s for s in settings if s == key or s.rsplit(".", 1)[-1] == key]
-        if len(named) != 1 or len(limits) != 2:
+        if len(named) != 1 or len(limits or ()) != 2:
             continue  # a range of something that is not one setting, such as bytes
         (least, most), (low, high) = settings[named[0]], limits
         for value in dict.fromkeys((least, most)):

@@ -169,7 +169,7 @@ class Comparison:
         found: dict[str, Any] = clean(
             {
                 "strategy": self.simulated.strategy,
-                "strategy_options": self.simulated.manifest["strategy"].get("options", {}),
+                "strategy_options": self.simulated.manifest["strategy"].get("options") or {},
                 "label": self.label,
                 "key": self.simulated.manifest["comparison_key"],
                 "experiment": self.simulated.manifest.get("experiment"),

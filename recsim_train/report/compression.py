@@ -67,7 +67,7 @@ def _times(ratio: float) -> str:
 
 def reconstructions(record: RunRecord) -> Iterator[str]:
     """Which parts of a strategy are a reconstruction."""
-    for name, chosen in record.manifest["strategy"].get("options", {}).items():
+    for name, chosen in (record.manifest["strategy"].get("options") or {}).items():
         if isinstance(chosen, dict) and chosen.get("kind") == "dct":
             yield (
                 f"The {name} dct is a reconstruction where arXiv 2010.08899's abstract is silent: "

@@ -23,7 +23,7 @@ _SHARED = "#D0D0D0"
 
 def tagged(record: RunRecord) -> dict[str, Any]:
     """The net of a run that is cut along tags, as its manifest has it; empty: it has none."""
-    net = record.manifest.get("plan", {}).get("net")
+    net = (record.manifest.get("plan") or {}).get("net")
     return net if isinstance(net, dict) and net.get("kind") == "tagged" else {}
 
 

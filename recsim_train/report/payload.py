@@ -112,7 +112,7 @@ def _allowed(effect: str, simulated: RunRecord, real: RunRecord) -> float | None
     manifests = simulated.manifest, real.manifest
     if any(_thresholded(effect, r) for r in (simulated, real)):
         return STALE_FACTOR
-    if not any(effect in m.get("data_dependent_effects", ()) for m in manifests):
+    if not any(effect in (m.get("data_dependent_effects") or ()) for m in manifests):
         return None
     known = simulated.facts.payload_spread
     measured = real.summary.steps

@@ -145,7 +145,7 @@ def title(strategy: str, options: Mapping[str, Any]) -> str:
 
 
 def _title(run: RunRecord) -> str:
-    return title(run.strategy, run.manifest["strategy"].get("options", {}))
+    return title(run.strategy, run.manifest["strategy"].get("options") or {})
 
 
 def _threads(summary: Summary) -> str:
@@ -304,7 +304,7 @@ def _said(key: str, value: Any) -> str:
 def _facts(record: RunRecord) -> dict[str, Any]:
     """Flat settings of a run by which a reader tells it from others."""
     facts: dict[str, Any] = {"strategy": record.strategy}
-    options = record.manifest["strategy"].get("options", {})
+    options = record.manifest["strategy"].get("options") or {}
     facts |= {f"strategy.{key}": value for key, value in flat(options).items()}
     facts["parts"] = [
         f"strategy.{key}" for key, value in options.items() if isinstance(value, dict)

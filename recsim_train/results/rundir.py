@@ -374,7 +374,7 @@ def run_document(record: RunRecord) -> dict[str, Any]:
         "run_dir": os.fspath(record.path),
         "world": record.world,
         "strategy": record.strategy,
-        "strategy_options": record.manifest["strategy"].get("options", {}),
+        "strategy_options": record.manifest["strategy"].get("options") or {},
         "key": record.manifest["comparison_key"],
         "experiment": record.manifest.get("experiment"),
         "seed": record.manifest.get("seed"),

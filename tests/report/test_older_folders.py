@@ -40,6 +40,15 @@ def without(document: Any, place: Place) -> Any:
     return whole
 
 
+def empty(document: Any, place: Place) -> Any:
+    """With null there."""
+    whole = inner = copy.deepcopy(document)
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = None
+    return whole
+
+
 def refused(path: Path, out: Path | None = None) -> str:
     """Why; nothing where there is a report, which JSON can hold."""
     try:
@@ -56,8 +65,9 @@ def refused(path: Path, out: Path | None = None) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["simulated", "real"])
 @pytest.mark.parametrize("name", [MANIFEST, ENVIRONMENT, SUMMARY])
+@pytest.mark.parametrize("change", [without, empty])
 def test_no_key_of_a_run_is_needed_without_a_word(
-    tmp_path: Path, factory: Any, world: str, name: str
+    tmp_path: Path, factory: Any, world: str, name: str, change: Any
 ) -> None:
     plan = factory.plan()
     runs = {w: factory.write(tmp_path, plan, w).path for w in ("simulated", "real")}
@@ -66,7 +76,7 @@ def test_no_key_of_a_run_is_needed_without_a_word(
     assert not refused(tmp_path)
     kept = 0
     for place in places(document):
-        file.write_text(json.dumps(without(document, place)))
+        file.write_text(json.dumps(change(document, place)))
         why = refused(tmp_path)
         kept += not why
         if why and place not in (("tool",), ("format",)):
