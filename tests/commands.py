@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.clock import LIMIT
+
 ROOT = Path(__file__).parents[1]
 SIMULATE = [
     "simulate", ROOT / "experiments/quickstart.yaml",
@@ -53,7 +55,7 @@ def command(
 
 
 def started(
-    *words: str | Path, cwd: Path, env: dict[str, str] | None = None, timeout: float = 110
+    *words: str | Path, cwd: Path, env: dict[str, str] | None = None, timeout: float = LIMIT
 ) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own."""
     around = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", **(env or {})}

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.modules import loaded
 
@@ -19,6 +20,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started by `nohup` or in the background: still ignored here, but by a handler, which unlike
     # SIG_IGN is not inherited, so that Ctrl-C can be tested.
     signal.signal(signal.SIGINT, lambda *_: None)
+
+# How long an example takes says what else the machine does.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import LIMIT
+
 TREE = Path(__file__).parents[2]
 
 
@@ -16,7 +18,7 @@ TREE = Path(__file__).parents[2]
 def test_without_fbgemm_there_is_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, str(TREE / "benchmarks" / "fbgemm.py"), "--out", str(tmp_path)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=True, cwd=TREE
+        command, capture_output=True, text=True, timeout=LIMIT, check=True, cwd=TREE
     )
     assert done.stdout == f"fbgemm is skipped: {sys.executable} does not have fbgemm-gpu-cpu.\n"
     assert not list(tmp_path.iterdir())

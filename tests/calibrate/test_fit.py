@@ -36,7 +36,7 @@ def observations(
 scales = st.floats(0.2, 5.0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.fixed_dictionaries(dict.fromkeys(PRIORS, scales)), st.integers(0, 1000))
 def test_known_prices_come_back(factors: dict[str, float], seed: int) -> None:
     prices = {name: PRIORS[name] * factor for name, factor in factors.items()}
@@ -90,7 +90,7 @@ def test_no_price_vanishes_and_one_at_the_limit_is_unknown() -> None:
     assert found["byte"].uncertainty >= 1.0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(6, 20))
 def test_few_and_noisy_timings_leave_every_price_physical(seed: int, count: int) -> None:
     found = fit(observations(PRIORS, 0.5, seed, count), PRIORS).prices

@@ -8,6 +8,7 @@ import pytest
 
 from recsim_train.calibration.links import LinkFigures
 from recsim_train.config.profiles import load_cluster
+from tests.clock import by_the_clock, tried_anew
 from tests.commands import command
 from tests.executor.test_emulation import refused as emulation_refused
 
@@ -43,6 +44,7 @@ def test_figures_take_the_place_of_a_profiles_own(profile: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(why := emulation_refused()), reason=why)
+@tried_anew()
 def test_a_link_of_emulated_hosts_is_measured(profile: Path) -> None:
     """The slower of two hosts' cards counts, racks do not; what a profile says of efficiency is
     what its emulation gives."""
@@ -51,14 +53,16 @@ def test_a_link_of_emulated_hosts_is_measured(profile: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "extends: slow.yaml" in out.read_text()
     found, before = load_cluster(str(out)), load_cluster(str(profile))
-    assert found.network.efficiency == pytest.approx(0.9, rel=0.03)
     assert found.network.connection_cap is None
-    assert 0.0 <= found.network.latency < 1e-3
+    assert found.network.latency >= 0.0
     assert found.hosts == before.hosts
     for name in ("message", "wire_byte"):
         ratio = getattr(found.costs, name).value / getattr(before.costs, name).value
         assert 0.1 < ratio < 100.0  # of busy cores it may be anything near
     assert found.costs.gemm_flop == before.costs.gemm_flop
+    with by_the_clock():
+        assert found.network.efficiency == pytest.approx(0.9, rel=0.03)
+        assert found.network.latency < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,6 @@ def test_operations_are_brought_to_the_machines_mean_speed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_measured_operations_are_a_profile(
     profile: Cluster, asked: Callable[[str], list[tuple[str, Scope]]], tmp_path: Any
 ) -> None:

@@ -12,17 +12,21 @@ import pytest
 from recsim_train.calibration import reference_work, speed
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed
+from tests.clock import LIMIT, by_the_clock, tried_anew
 
 
 @pytest.mark.slow
+@tried_anew()
 def test_it_has_a_speed_for_each_part_and_is_soon_done() -> None:
     speed.measure_speed()  # the first has to wait for torch
     begin = time.monotonic()
     found = speed.measure_speed()
-    assert time.monotonic() - begin < 10
+    took = time.monotonic() - begin
     for part in MachineSpeed.model_fields:
         assert 0.01 < getattr(found, part) < 100, part
     assert 0.01 < found.overall < 100
+    with by_the_clock():
+        assert took < 10
 
 
 def test_the_work_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,4 +104,6 @@ def test_what_goes_wrong_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_who_asks_for_it_needs_no_torch() -> None:
     script = "import sys; import recsim_train.calibration.speed; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", script], timeout=LIMIT, check=False).returncode == 0
+    )

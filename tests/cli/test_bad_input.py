@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import LIMIT
 from tests.commands import command, started
 from tests.ports import free_port
 
@@ -233,7 +234,7 @@ def test_a_full_disk_loses_nothing(folder: Path) -> None:
     )
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script],
-        cwd=folder, capture_output=True, text=True, timeout=100, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False,
         env={**os.environ, "TMPDIR": str(folder / "elsewhere")},
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
@@ -267,7 +268,7 @@ def test_torchrun_runs_the_same_experiment(folder: Path) -> None:
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
          "-m", "recsim_train", "run", "small.yaml", "--json",
          "--set", "strategy=[flat_ps, {kind: flat_ps, every: 4}]"],
-        cwd=folder, capture_output=True, text=True, timeout=110, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False,
         env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ from recsim_train.config.profiles import load_cluster
 from recsim_train.results.environment import code_of, machine_name
 from recsim_train.session import profile
 from recsim_train.session.caller import Caller
+from tests.clock import LIMIT
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "tests" / "frozen-2core.yaml"
@@ -67,7 +68,6 @@ def test_operations_that_other_code_measured_are_said(folder: Path, ours: bool) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_operations_are_added_and_a_prediction_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +133,6 @@ def test_bad_words_are_one_sentence(folder: Path, words: tuple[str, ...], senten
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_ctrl_c_leaves_the_profile_as_it_was(folder: Path) -> None:
     words = ["calibrate", "--for", "small.yaml", "--into", "mine"]
     process = subprocess.Popen(
@@ -146,6 +145,6 @@ def test_ctrl_c_leaves_the_profile_as_it_was(folder: Path) -> None:
             break
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert (folder / "cluster_profiles" / "mine.yaml").read_text() == REFERENCE.read_text()

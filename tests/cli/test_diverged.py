@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.clock import LIMIT
 from tests.ports import free_port
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -31,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def said(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, errors = process.communicate(timeout=200)
+    out, errors = process.communicate(timeout=LIMIT)
     return process.returncode, out, errors
 
 

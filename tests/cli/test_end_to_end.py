@@ -20,6 +20,7 @@ import yaml
 from recsim_train.report.text import percent
 from recsim_train.results.environment import machine_name
 from tests.at_work import rate_of_run
+from tests.clock import LIMIT, by_the_clock, tried_anew, until
 from tests.commands import answer, command
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +141,7 @@ def test_simulation_is_byte_identical_and_free_of_torch(folder: Path) -> None:
     for out in ("first", "second"):
         done = subprocess.run(
             [sys.executable, "-c", script.format(REFERENCE, out)],
-            cwd=folder, capture_output=True, text=True, timeout=100, check=False,
+            cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         (run,) = (folder / out).iterdir()
@@ -190,7 +191,7 @@ def test_dry_run_checks_the_data(
 
 def long_run(start: Any, folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """A run of a million steps that has begun to train, and its role processes."""
-    (folder / "tmp").mkdir()
+    (folder / "tmp").mkdir(exist_ok=True)
     process = start(
         "run", "small.yaml", "--set", "training.steps=1000000", cwd=folder,
         TMPDIR=str(folder / "tmp"),
@@ -203,15 +204,15 @@ def long_run(start: Any, folder: Path) -> tuple[subprocess.Popen[str], list[psut
         return False
 
     def roles() -> list[psutil.Process]:
+        assert process.poll() is None, process.communicate()
         return [child for server in parent.children() for child in server.children()]
 
-    end = time.monotonic() + 60
-    while sum(map(reading, roles())) < 2 and time.monotonic() < end:
-        time.sleep(0.1)
+    until(lambda: sum(map(reading, roles())) == 2)
     children = roles()
-    assert sum(map(reading, children)) == 2, process.stderr
     assert len(children) == 4  # the roles
-    time.sleep(3)  # into the training
+    server = next(child for child in children if "embedding_server[0]" in child.cmdline())
+    before = server.cpu_times().user
+    until(lambda: server.cpu_times().user > before + 0.3)  # into the training, which asks it
     return process, [*parent.children(), *children]
 
 
@@ -228,18 +229,21 @@ def gone(children: list[psutil.Process], seconds: float = 15) -> None:
         pytest.param("dense_server[0]", marks=pytest.mark.thorough),
     ],
 )
+@tried_anew()
 def test_a_killed_role_ends_the_run_with_a_sentence(start: Any, folder: Path, role: str) -> None:
     process, children = long_run(start, folder)
     victim = next(p for p in children if any(role in word for word in p.cmdline()))
     victim.kill()
     begin = time.monotonic()
-    _, errors = process.communicate(timeout=30)
-    assert time.monotonic() - begin < 15
+    _, errors = process.communicate(timeout=LIMIT)
+    took = time.monotonic() - begin
     assert process.returncode == 1
     assert role in errors
     assert "SIGKILL" in errors
     assert "Traceback" not in errors
     gone(children)
+    with by_the_clock():
+        assert took < 15
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -250,7 +254,7 @@ def test_an_interrupt_keeps_the_partial_result(
     process.send_signal(number)
     time.sleep(0.2)
     process.send_signal(number)  # as `timeout` does: the process, then its group
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == code, errors
     # nothing is complete: neither the model nor a run to go on from
     assert "interrupted; to begin again: recsim-train run small.yaml" in errors

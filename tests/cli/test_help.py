@@ -14,6 +14,7 @@ import pytest
 import typer.main
 
 from recsim_train.cli.main import app
+from tests.clock import LIMIT
 from tests.commands import command
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -
     call = "import sys; sys.argv = ['recsim-train']; from recsim_train.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", call], cwd=ROOT, env=around, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=LIMIT, check=False,
     )  # fmt: skip
     assert set(done.stdout.split()) == offered, done.stderr
 

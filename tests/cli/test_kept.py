@@ -13,6 +13,7 @@ import pytest
 
 from recsim_train.config.errors import UserError
 from recsim_train.results.folder import slug, writable
+from tests.clock import LIMIT
 
 EXPERIMENT = """
 name: kept
@@ -43,7 +44,7 @@ def command(words: Sequence[str | Path], shell: str = "") -> subprocess.Complete
         call = ["bash", "-c", f'exec "$@" {shell}', "bash", *call]
     # without a buffer there is nothing that Python would try to write again in the end
     around = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    return subprocess.run(call, check=False, capture_output=True, timeout=200, env=around)
+    return subprocess.run(call, check=False, capture_output=True, timeout=LIMIT, env=around)
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -163,7 +164,7 @@ def test_a_folder_that_takes_nothing_is_refused_before_the_work(
         [*words, "bash", "-c", f"{before.format(out=out)}; {call}; s=$?; ls -A {out}; exit $s"],
         check=False,
         capture_output=True,
-        timeout=200,
+        timeout=LIMIT,
     )
     said = done.stderr.decode()
     assert done.returncode == 2, said

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.clock import LIMIT
+
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 EXPERIMENT = """
@@ -47,7 +49,7 @@ def command(
     *words: str, cwd: Path, more: Mapping[str, str] | None = None, **how: Any
 ) -> subprocess.CompletedProcess[bytes]:
     program = how.pop("program", [sys.executable, "-m", "recsim_train"])
-    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 100} | how
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": LIMIT} | how
     environment = {**os.environ, **(more or {})}
     return subprocess.run([*program, *words], cwd=cwd, env=environment, check=False, **how)
 

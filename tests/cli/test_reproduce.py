@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(400)
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = """
 name: small

@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.clock import LIMIT, until
+
 ROOT = Path(__file__).parents[2]
 REFERENCE = str(ROOT / "tests" / "frozen-2core.yaml")
 EXPERIMENT = """
@@ -66,7 +68,7 @@ def signalled(
     code = SIGNALLED.format(module=module, name=name, call=call, number=number, words=words)
     return subprocess.run(
         [sys.executable, "-c", code],
-        cwd=folder, capture_output=True, text=True, timeout=100, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
 
 
@@ -93,7 +95,7 @@ def test_while_modules_are_read(
     process = start("simulate", "small.yaml", cwd=folder, PYTHONPATH=path)
     assert process.stdout.readline() == "importing\n"
     process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == code, errors
     # nothing is kept that could be gone on from
     assert errors == "interrupted; to begin again: recsim-train simulate small.yaml\n"
@@ -113,7 +115,7 @@ def test_an_interrupt_within_a_callback_of_a_library_is_not_lost() -> None:
         "except KeyboardInterrupt: print('heard', signals.received())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.stdout == "heard 15\n"
     assert not done.stderr
@@ -135,7 +137,7 @@ def test_the_same_wish_said_twice_does_not_cut_an_end_short(pause: float, code: 
         "time.sleep(0.1)\n"
         "sys.exit(128 + signals.received())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], timeout=20, check=False)
+    done = subprocess.run([sys.executable, "-c", script], timeout=LIMIT, check=False)
     assert done.returncode == code
 
 
@@ -148,7 +150,7 @@ def test_an_ignored_interrupt_stays_ignored_and_sigterm_works(start: Any, folder
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 143, errors
     assert errors == "interrupted\n"
 
@@ -167,7 +169,7 @@ def test_a_run_that_is_being_written_is_kept_whole(folder: Path, number: int, co
     kept = run.stat().st_mtime_ns
     again = subprocess.run(
         [sys.executable, "-m", "recsim_train", *words, "--resume", "--json"],
-        cwd=folder, capture_output=True, text=True, timeout=100, check=True,
+        cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=True,
     )  # fmt: skip
     assert len(json.loads(again.stdout)["runs"]) == len(runs(folder)) == 2
     assert run.stat().st_mtime_ns == kept
@@ -222,7 +224,7 @@ def test_a_report_is_not_left_half_written(folder: Path) -> None:
     words = ("simulate", "small.yaml", "--cluster", REFERENCE)
     subprocess.run(
         [sys.executable, "-m", "recsim_train", *words],
-        cwd=folder, capture_output=True, timeout=100, check=True,
+        cwd=folder, capture_output=True, timeout=LIMIT, check=True,
     )  # fmt: skip
     when = ("recsim_train.report.publish", "put")
     done = signalled(folder, "report", "runs", when=when, call=2, number=signal.SIGTERM)
@@ -235,15 +237,14 @@ def test_a_report_is_not_left_half_written(folder: Path) -> None:
 def test_calibration_ends_its_processes(start: Any, folder: Path) -> None:
     (folder / "tmp").mkdir()
     process = start("calibrate", "-o", "here.yaml", cwd=folder, TMPDIR=str(folder / "tmp"))
-    end = time.monotonic() + 60
     family = psutil.Process(process.pid)
-    while len(children := family.children(recursive=True)) < 2 and time.monotonic() < end:
-        time.sleep(0.05)
-    assert len(children) >= 2  # what the others are forked from, and one of them
+    # what the others are forked from, and one of them
+    until(lambda: len(family.children(recursive=True)) >= 2)
+    children = family.children(recursive=True)
     time.sleep(1)
     children = family.children(recursive=True) or children
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 143, errors
     assert "Traceback" not in errors
     assert not psutil.wait_procs(children, timeout=10)[1]
@@ -270,7 +271,7 @@ def test_output_that_nobody_reads(folder: Path, words: list[str], buffered: str)
     os.close(reading)
     done = subprocess.run(
         [sys.executable, "-m", "recsim_train", *words],
-        cwd=folder, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=100, check=False,
+        cwd=folder, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False,
         env={**os.environ, "PYTHONUNBUFFERED": buffered},
     )  # fmt: skip
     os.close(writing)

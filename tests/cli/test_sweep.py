@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from recsim_train.results import environment
+from tests.clock import LIMIT, until
 from tests.commands import answer, command
 
 ROOT = Path(__file__).parents[2]
@@ -204,12 +204,7 @@ def long_sweep(
     words = ["--set", f"training.steps={steps}", "--set", "simulation.precision=0 %", "--jobs", "2"]
     process = start("simulate", "small.yaml", *words, cwd=folder)
     points = folder / "runs" / "small-sweep" / "points"
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not (
-        points.exists() and len(list(points.glob("*.json"))) >= finished
-    ):
-        time.sleep(0.05)
-    assert points.exists()
+    until(lambda: points.exists() and len(list(points.glob("*.json"))) >= finished)
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
@@ -220,7 +215,7 @@ def test_an_interrupt_keeps_what_is_finished(
 ) -> None:
     process, children = long_sweep(start, folder, finished=2)
     os.killpg(process.pid, number)  # as a terminal does: every process gets it
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == ends, errors
     assert "interrupted; to go on: recsim-train simulate small.yaml" in errors
     assert errors.rstrip().endswith("--resume")
@@ -236,7 +231,7 @@ def test_an_interrupt_before_the_first_point_leaves_nothing(start: Any, folder: 
     # no point ends within a minute, however late the signal is
     process, _ = long_sweep(start, folder, finished=0, steps=100_000)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 143, errors
     assert not list((folder / "runs").iterdir())
 
@@ -318,7 +313,7 @@ def test_kept_runs_and_a_process_free_of_torch(folder: Path) -> None:
         "\n  cluster.h", "\n    cluster.h")  # fmt: skip
     (folder / "small.yaml").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=100,
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=LIMIT,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

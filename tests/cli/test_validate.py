@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.clock import LIMIT, until
 from tests.commands import command
 
 ROOT = Path(__file__).parents[2]
@@ -66,19 +67,20 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_two_configurations_are_predicted_measured_stopped_and_judged(
     start: Any, folder: Path
 ) -> None:
     process = start(*VALIDATE, cwd=folder)
     place = folder / "runs" / "two-validation"
-    end = time.monotonic() + 60
-    while not list(place.glob("measured/*.json")) and time.monotonic() < end:
+
+    def measured() -> bool:
         assert not (place / "measured").exists() or (place / "predictions.json").exists()
-        time.sleep(0.05)
+        return bool(list(place.glob("measured/*.json")))
+
+    until(measured)
     time.sleep(0.5)  # into the next run
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 130, errors
     assert "to go on: recsim-train validate two.yaml" in errors
     assert "Traceback" not in errors

@@ -46,7 +46,7 @@ def criteo_lines(draw: st.DrawFn) -> bytes:
     return ("\t".join(fields) + ending).encode("latin-1")
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(criteo_lines(), min_size=1, max_size=5),
     st.booleans(),

@@ -21,6 +21,7 @@ from recsim_train.data.criteo import CriteoText
 from recsim_train.data.draws import Zipf
 from recsim_train.data.generator import Generator, dense_values
 from recsim_train.data.synthetic import write_criteo
+from tests.clock import LIMIT
 
 
 def auc(labels: NDArray[np.float32], scores: NDArray[np.float64]) -> float:
@@ -31,7 +32,7 @@ def auc(labels: NDArray[np.float32], scores: NDArray[np.float64]) -> float:
     return above / (clicks * (len(labels) - clicks))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 5000), st.sampled_from((0.0, 0.5, 1.0, 1.05, 2.0, 4.0)))
 def test_zipf_ranks_invert_the_exact_distribution(size: int, exponent: float) -> None:
     zipf = Zipf(size, exponent)
@@ -231,7 +232,7 @@ def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(script), str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=True,
     )
     assert found.stdout == f"{path} could not be written (File too large); nothing was left\n"

@@ -40,7 +40,7 @@ def numbered(tmp_path: Path, make_line: Any) -> Callable[[int], str]:
     return write
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.integers(3, 30),
     held=st.integers(0, 2),

@@ -25,7 +25,7 @@ from recsim_train.data.stream import check_data, held_out, open_stream
 NAMES = ("label", *["integer"] * 13, *["category"] * 26)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 39), st.text("0123456789abf.eE-nNxX\"' ", max_size=20))
 def test_the_sample_names_the_first_wrong_column_and_its_text(
     tmp_path: Path,
@@ -177,7 +177,7 @@ SOME = st.one_of(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(st.lists(SOME, max_size=6).map(b"".join), st.booleans(), st.booleans(), st.integers(0, 5))
 def test_no_bytes_are_more_than_one_sentence(
     tmp_path: Path,
@@ -232,7 +232,7 @@ def test_long_files_are_compared_by_their_beginnings(
     assert found == {("one", "two"), ("one", "begin"), ("two", "begin")}
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.integers(2, 30),
     data=st.data(),

@@ -20,7 +20,7 @@ def numbers(rows: set[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array(sorted(rows), dtype=np.int64)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps, st.integers(1, 30))
 def test_a_cache_keeps_what_two_steps_use_or_says_that_it_can_not(
     wanted: list[set[int]], slots: int
@@ -53,7 +53,7 @@ def test_a_cache_keeps_what_two_steps_use_or_says_that_it_can_not(
     assert cache.probe(numbers(last)).missing.all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps)
 def test_a_cache_that_keeps_nothing_has_a_slot_for_every_row_of_a_step(
     wanted: list[set[int]],
@@ -85,7 +85,7 @@ def test_the_error_says_how_many_rows_would_do() -> None:
         cache.probe(np.array([3, 4, 5, 6]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 6), st.data())
 def test_every_row_has_one_owner(tables: list[int], trainers: int, data: st.DataObject) -> None:
     total = int(first_rows(tables)[-1])

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
+from tests.clock import first_in_line
+
 CHUNK = 32 << 10
 BEHIND = 0.05
 """Seconds of a link's past that may still be used: the forwarding threads do not run at once."""
@@ -48,6 +50,7 @@ def _small(sock: socket.socket) -> socket.socket:
 
 
 def _carry(to: Connection, servers: Mapping[int, int], clients: int, rate: float) -> None:
+    first_in_line()
     up = {name: Direction(rate) for name in [*servers, *range(-clients, 0)]}
     down = {name: Direction(rate) for name in up}
 

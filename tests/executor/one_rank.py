@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.executor.process import forkserver
+from tests.clock import LIMIT
 from tests.ports import free_port
 
-LIMIT = 90.0
-"""Seconds that ranks may take, on a machine that has much else to do."""
 BEGUN = "the loops have begun"
 """What a rank says then."""
 UNPICKLED = "unpickled for"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.clock import LIMIT, by_the_clock, tried_anew
 from tests.ports import free_port
 
 EXPERIMENT = """
@@ -57,7 +58,7 @@ def run(folder: Path, cores: set[int], **environment: str) -> Any:
     (folder / "small.yaml").write_text(EXPERIMENT)
     done = subprocess.run(
         [sys.executable, "-m", "recsim_train", "run", "small.yaml", "--json"],
-        cwd=folder, capture_output=True, text=True, timeout=200, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False,
         env={**os.environ, **environment}, preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -66,6 +67,7 @@ def run(folder: Path, cores: set[int], **environment: str) -> Any:
 
 
 @several
+@tried_anew()
 def test_one_of_several_cores_is_one_and_others_count_on_that_one_only(tmp_path: Path) -> None:
     spinning = subprocess.Popen([sys.executable, "-c", SPIN % (CORES[1], os.getpid())])
     try:
@@ -78,7 +80,8 @@ def test_one_of_several_cores_is_one_and_others_count_on_that_one_only(tmp_path:
     use = found["summary"]["facts"]["ledger"]["machine"]
     assert use["cores"] == 1
     # the neighbour would be a whole core of others beside what this one does
-    assert use["own"] + use["others"] + use["steal"] < 1.3
+    with by_the_clock():
+        assert use["own"] + use["others"] + use["steal"] < 1.3
 
 
 @several
@@ -89,7 +92,7 @@ def test_no_variable_of_openmp_ties_processes_to_a_core(
     (tmp_path / "told.py").write_text(MASKS)
     done = subprocess.run(
         [sys.executable, "-c", START],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True,
+        cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=True,
         env={**os.environ, **variables},
     )  # fmt: skip
     masks = json.loads(done.stdout)

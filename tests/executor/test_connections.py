@@ -27,7 +27,8 @@ HEAD = 24
 @contextmanager
 def pair(timeout: float = 20.0, *, near: bool = False) -> Iterator[tuple[Asker, Answerer]]:
     listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
-    asker = connect(listener.address, TOKEN, 7, timeout, near=near)
+    asker = connect(listener.address, TOKEN, 7, 20.0, near=near)  # however soon it gives up later
+    asker = Asker(asker._sock, timeout, asker._shared)
     assert (asker._shared is not None) == near
     answerer = listener.client(7)
     try:
@@ -75,7 +76,7 @@ def echo(answerer: Answerer, count: int) -> list[tuple[bytes, int]]:
     return heads
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.integers(0, 70_000), max_size=3), min_size=1, max_size=6), st.booleans()
 )
@@ -274,13 +275,14 @@ def test_a_second_connection_of_the_same_client_is_turned_away() -> None:
         end.close()
 
 
-def test_strangers_that_stay_silent_keep_no_client_waiting() -> None:
+def test_strangers_that_stay_silent_keep_no_client_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE", 60.0)  # one by one they take 720 s
     listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     host, port = listener.address.rsplit(":", 1)
     strangers = [socket.create_connection((host, int(port)), 5) for _ in range(12)]
-    begin = time.monotonic()
     asker = connect(listener.address, TOKEN, 7, 30)
-    assert time.monotonic() - begin < connections._PATIENCE / 2  # one by one they take 60 s
     answerer = listener.client(7)
     asker.ask(b"a" * HEAD, [])
     assert answerer.next() == (b"a" * HEAD, 0)

@@ -39,7 +39,6 @@ def plain() -> dict[tuple[str, bool, tuple[int, ...]], Trained]:
     }
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_des_equals_single_process_autograd(
     size: int,

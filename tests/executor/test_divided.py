@@ -30,6 +30,7 @@ from recsim_train.strategy.values import Batch
 from recsim_train.workload.divided import CREW, GRAIN
 from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope
+from tests.clock import until
 
 VIEWS = {
     "view", "t", "transpose", "expand", "slice", "detach", "alias", "_unsafe_view", "unsqueeze",
@@ -160,19 +161,25 @@ def test_a_crew_begins_where_the_count_has_it() -> None:
 def woken(call: Callable[[], object], pool: tuple[int, ...]) -> bool:
     """Whether a thread of the pool runs because of a call."""
 
-    def ran() -> list[str]:
-        found = []
-        for thread in pool:
-            text = Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii")
-            found.append(text.split()[2])
-        return found
+    def of(thread: int, file: str) -> str:
+        return Path(f"/proc/self/task/{thread}/{file}").read_text(encoding="ascii")
+
+    def turns() -> list[str]:
+        return [of(thread, "schedstat").split()[2] for thread in pool]
+
+    def asleep() -> bool:
+        """All of it, and none has had a turn of a core meanwhile."""
+        before = turns()
+        time.sleep(0.02)
+        states = [of(thread, "stat").rpartition(") ")[2][0] for thread in pool]
+        return set(states) == {"S"} and turns() == before
 
     call()
-    time.sleep(0.05)  # until it sleeps again
-    before = ran()
+    until(asleep)
+    before = turns()
     call()
-    time.sleep(0.05)
-    return ran() != before
+    until(asleep)
+    return turns() != before
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import LIMIT
 from tests.commands import command
 from tests.executor.test_emulation import refused
 from tests.validation.test_emulated_tier import POINTS
@@ -37,8 +38,8 @@ IP, TC = shutil.which("ip"), shutil.which("tc")
 def tried(*before: str, path: str = os.environ["PATH"]) -> str:
     """What is said where hosts cannot be emulated; nothing where they can."""
     done = subprocess.run(
-        [*before, sys.executable, "-c", TRY], cwd=ROOT, capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PATH": path}, check=True,
+        [*before, sys.executable, "-c", TRY], cwd=ROOT, capture_output=True, text=True,
+        timeout=LIMIT, env={**os.environ, "PATH": path}, check=True,
     )  # fmt: skip
     return done.stdout.strip()
 
@@ -136,7 +137,7 @@ def test_a_read_only_proc_sys_matters_only_where_it_must_be_written() -> None:
     """As in containers."""
     done = subprocess.run(
         ["unshare", "-m", sys.executable, "-c", SET], cwd=ROOT, capture_output=True, text=True,
-        timeout=60, check=True,
+        timeout=LIMIT, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines() == [
         "goes on",

@@ -17,6 +17,7 @@ import pytest
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.executor.process import forkserver
+from tests.clock import LIMIT
 
 CHILD = """
 import json, os, sys, time
@@ -254,7 +255,7 @@ def test_a_torch_that_cannot_be_imported_is_told(start: Any, begin: Children) ->
     script = LAUNCHER.partition("with open")[0] + then + "\nprint(process.poll(60), process.lost)"
     launcher = start("-c", script, program=(sys.executable,), cwd=begin.folder,
                      PYTHONPATH=f"{begin.folder}:{os.environ.get('PYTHONPATH', '')}")  # fmt: skip
-    out, errors = launcher.communicate(timeout=60)
+    out, errors = launcher.communicate(timeout=LIMIT)
     assert out == (
         "-9 the process that all others of a run are forked from ended with exit code 1: "
         "ImportError: half of it is missing\n"
@@ -278,5 +279,5 @@ def test_a_script_of_the_users_is_not_run_again(start: Any, tmp_path: Path) -> N
     experiment = Path(__file__).parents[2] / "experiments" / "quickstart.yaml"
     (tmp_path / "mine.py").write_text(SCRIPT.format(experiment=str(experiment)))
     process = start("mine.py", program=(sys.executable, "-W", "error"), cwd=tmp_path)
-    out, errors = process.communicate(timeout=100)
+    out, errors = process.communicate(timeout=LIMIT)
     assert (out, errors) == ("True\nTrue\n", "")

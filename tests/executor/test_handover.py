@@ -22,11 +22,10 @@ import pytest
 from recsim_train.executor.link import connections, handover, ring
 from recsim_train.executor.link.connections import Answerer, Asker, ClientListener, connect
 from recsim_train.executor.link.handover import place_of
+from tests.clock import LIMIT
 from tests.executor.test_emulation import refused as no_network
 from tests.ports import free_port
 
-LIMIT = 90.0
-"""Seconds for what takes one or two, on a machine that has much else to do."""
 TOKEN = b"t" * connections.TOKEN_BYTES
 HEAD = 24
 HELLO = connections._HELLO.pack(connections._PROTOCOL, TOKEN, 7, b"a number of one!")

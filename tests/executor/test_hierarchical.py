@@ -55,7 +55,6 @@ def cases(hosts: int, steps: int) -> list[Case]:
     ]
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("hosts", "steps"),
     [

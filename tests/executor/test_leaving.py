@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,7 @@ from recsim_train.executor.process.entry import write_spec
 from recsim_train.executor.process.merge import merge
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
+from tests.clock import LIMIT
 
 SLOW = """
 import sys, time
@@ -87,7 +89,7 @@ def test_a_part_is_written_whole_under_repeated_signals(
         for _ in range(more):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.1)
-        assert process.wait(60) == 1
+        assert process.wait(LIMIT) == 1
     part = pickle.loads((tmp_path / "part-0.pickle").read_bytes())
     assert isinstance(part, ProcessPart)
     outcome = merge(plan, [part], complete=False)
@@ -96,30 +98,35 @@ def test_a_part_is_written_whole_under_repeated_signals(
 
 
 class Writes:
-    """A process that ends so many seconds after it has been asked to."""
+    """A process that ends so many seconds after it has been asked to, by the clock ``now``."""
 
     returncode: int | None = None
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.signals = seconds, list[signal.Signals]()
+    def __init__(self, seconds: float, now: list[float]) -> None:
+        self.seconds, self.now = seconds, now
+        self.signals: list[signal.Signals] = []
 
     def poll(self, seconds: float = 0.0) -> int | None:
-        time.sleep(min(seconds, 0.01))
-        if self.signals and time.monotonic() >= self.end:
+        if self.signals and self.now[0] >= self.end:
             self.returncode = 1
+        else:
+            self.now[0] += seconds
         return self.returncode
 
     def send_signal(self, number: signal.Signals) -> None:
         self.signals.append(number)
         wait = self.seconds if number == signal.SIGTERM else 0.0
-        self.end = time.monotonic() + wait
+        self.end = self.now[0] + wait
 
 
 def test_who_writes_is_given_more_time_than_who_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "GRACE", 0.2)
     monkeypatch.setattr(launch, "LEAVING", 2.0)
+    now = [100.0]
+    monkeypatch.setattr(launch, "time", SimpleNamespace(monotonic=lambda: now[0]))
     instance = plan_of(5).instances[0]
-    processes = {"writes": Writes(0.6), "hangs": Writes(1e9), "writes for ever": Writes(1e9)}
+    names = {"writes": 0.6, "hangs": 1e9, "writes for ever": 1e9}
+    processes = {name: Writes(seconds, now) for name, seconds in names.items()}
     messages: queue.Queue[tuple[launch.Child, dict[str, object]]] = queue.Queue()
     children = {
         name: launch.Child(instance, process, Path())  # type: ignore[arg-type]
@@ -127,9 +134,9 @@ def test_who_writes_is_given_more_time_than_who_does_not(monkeypatch: pytest.Mon
     }
     for name in ("writes", "writes for ever"):
         messages.put((children[name], {"leaving": True}))
-    begin = time.monotonic()
     launch._end([*children.values()], messages)
-    assert 2.0 < time.monotonic() - begin < 30
+    ends = {name: process.end - 100.0 for name, process in processes.items()}
+    assert ends == pytest.approx({"writes": 0.6, "hangs": 0.2, "writes for ever": 2.0}, abs=0.1)
     both = [signal.SIGTERM, signal.SIGKILL]
     assert {name: process.signals for name, process in processes.items()} == {
         "writes": both[:1],

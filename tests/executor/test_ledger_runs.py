@@ -20,6 +20,7 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
+from tests.clock import by_the_clock, tried_anew
 
 SERVERS = Roles(trainers=2, embedding_servers=1, dense_servers=1)
 STRATEGIES: dict[str, tuple[str, dict[str, object], Roles]] = {
@@ -64,6 +65,7 @@ def experiment(name: str, transport: str, width: int = 64, **training: int) -> E
 
 
 @pytest.mark.parametrize(("name", "transport"), CASES)
+@tried_anew()
 def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> None:
     spec = experiment(name, transport)
     plan = build_plan(spec, spec.strategies[0])
@@ -73,31 +75,34 @@ def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> No
     ledger = outcome.facts.ledger
     assert ledger is not None
     assert 0.0 < ledger.seconds < wall
-    assert abs(ledger.remainder) < 0.05 * ledger.total, ledger
     found = ledger.rows()
     assert {role for role, _ in found} == {instance.role for instance in plan.instances}
     assert "other" not in {what for _, what in found}
     assert found["trainer", "runtime"] > 0.0
     if plan.of_role("embedding_server"):
         assert found["trainer", "asking"] > 0.0
-    if ("trainer", "forward_backward") in found:
-        assert found["trainer", "forward_backward"] > 0.05 * ledger.total
     use = ledger.machine
     assert use is not None
     assert use.own == pytest.approx(ledger.cores_busy)
-    assert use.own <= use.cores * 1.05
-    assert use.own + use.others + use.steal < use.cores * 1.2
+    with by_the_clock():
+        assert abs(ledger.remainder) < 0.05 * ledger.total, ledger
+        if ("trainer", "forward_backward") in found:
+            assert found["trainer", "forward_backward"] > 0.05 * ledger.total
+        assert use.own <= use.cores * 1.05
+        assert use.own + use.others + use.steal < use.cores * 1.2
 
 
 @pytest.mark.parametrize("name", ["allreduce", "hierarchical"])
+@tried_anew()
 def test_what_operations_further_threads_do_is_the_operations(name: str, tmp_path: Path) -> None:
     spec = experiment(name, "tcp", 512, batch_size=1024, threads=2, steps=40)
     outcome = execute(build_plan(spec, spec.strategies[0]), staging=tmp_path)
     ledger = outcome.facts.ledger
     assert ledger is not None
-    assert abs(ledger.remainder) < 0.05 * ledger.total, ledger
     pool = {line.what: line.seconds for line in ledger.lines if line.thread == "pool"}
     own = {line.what: line.seconds for line in ledger.lines if line.thread == "loop"}
     main = "forward_backward" if name == "allreduce" else "net_backward"
-    assert 0.1 * own[main] < pool[main] < 1.2 * own[main]
     assert {line.role for line in ledger.lines if line.thread == "pool"} == {"trainer"}
+    with by_the_clock():
+        assert abs(ledger.remainder) < 0.05 * ledger.total, ledger
+        assert 0.1 * own[main] < pool[main] < 1.2 * own[main]

@@ -10,6 +10,7 @@ import pytest
 from recsim_train.executor import queues
 from recsim_train.executor.queues import QueueFeed, ThreadQueue
 from recsim_train.strategy.values import Batch, Features, Ids
+from tests.clock import until
 
 
 def batch() -> Batch:
@@ -34,8 +35,7 @@ def test_who_makes_several_begins_when_there_is_room_for_one(many: int) -> None:
 
     reader = threading.Thread(target=make, daemon=True)
     reader.start()
-    time.sleep(0.05)
-    assert len(feed._items) >= 2  # full
+    until(lambda: len(feed._items) >= 2)  # full
     found = [feed.next() for _ in sent]
     assert all(there is here for there, here in zip(found, sent, strict=True))
     assert feed.next() is None

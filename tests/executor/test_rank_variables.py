@@ -16,6 +16,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link import addresses
 from recsim_train.executor.process.launch import execute
 from recsim_train.executor.process.rank import read_rank, under_torchrun
+from tests.clock import LIMIT
 from tests.executor.one_rank import codes, prepared, ranks
 from tests.executor.test_failures import make_plan
 from tests.ports import free_port
@@ -176,7 +177,7 @@ def test_a_port_that_is_taken_is_named_without_a_stack_of_c(tmp_path: Path) -> N
         port = str(taken.getsockname()[1])
         done = subprocess.run(
             [sys.executable, "-m", "recsim_train", "run", "small.yaml"],
-            cwd=folder, capture_output=True, text=True, timeout=100, check=False,
+            cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False,
             env={**os.environ, **GOOD, "RANK": "0", "MASTER_ADDR": "127.0.0.1",
                  "MASTER_PORT": port},
         )  # fmt: skip
@@ -194,7 +195,7 @@ def test_an_address_that_is_nobodys_is_named_without_a_stack_of_c(tmp_path: Path
     done = subprocess.run(
         [sys.executable, "-m", "recsim_train", "run", "small.yaml",
          "--set", "execution.start_timeout=3s"],
-        cwd=folder, capture_output=True, text=True, timeout=100, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False,
         env={**os.environ, **GOOD, "MASTER_ADDR": "no-such-machine.invalid",
              "MASTER_PORT": str(free_port())},
     )  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import by_the_clock, tried_anew
 from tests.executor.one_rank import (
     BEGUN,
     SMALL,
@@ -46,6 +47,7 @@ def begun(started: list[OneRank]) -> None:
     [pytest.param(n, marks=[pytest.mark.thorough] if n in (1, 3, 4) else []) for n in range(5)],
     ids=NAMES,
 )
+@tried_anew()
 def test_a_killed_rank_is_named_by_all_and_the_lowest_keeps_the_result(
     victim: int, tmp_path: Path
 ) -> None:
@@ -57,7 +59,7 @@ def test_a_killed_rank_is_named_by_all_and_the_lowest_keeps_the_result(
         started[victim].kill()
         others = [one for one in started if one.rank != victim]
         assert codes(others) == [1] * 4, others[0].said
-        assert time.monotonic() - killed < 30
+        took = time.monotonic() - killed
     for one in others:
         assert f"failed: {NAMES[victim]} (rank {victim}) was lost without a word" in one.said
         assert "Traceback" not in one.said
@@ -65,6 +67,8 @@ def test_a_killed_rank_is_named_by_all_and_the_lowest_keeps_the_result(
     if not NAMES[victim].startswith("trainer"):  # whose own steps nobody else knows
         assert "what was measured until then is kept in " in others[0].said
         assert kept(folder)["status"] == "partial"
+    with by_the_clock():
+        assert took < 30
 
 
 def test_a_stopped_rank_is_named_after_the_time_out(tmp_path: Path) -> None:
@@ -99,6 +103,7 @@ def test_trainer_0_does_not_wait_for_ever_for_one_that_is_lost(way: str, tmp_pat
     assert "trainer[1] (rank 1) was lost without a word" in started[0].said
 
 
+@tried_anew()
 def test_a_rank_that_does_not_come_is_named_after_the_start_limit(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     begin = time.monotonic()
@@ -106,10 +111,12 @@ def test_a_rank_that_does_not_come_is_named_after_the_start_limit(tmp_path: Path
         words = ("--set", "execution.start_timeout=4s")
         started = [start(folder, rank, 3, *words) for rank in (0, 2)]
         assert codes(started, 60) == [1, 1]
-        assert time.monotonic() - begin < 40
+    took = time.monotonic() - begin
     for one in started:
         who = "trainer[1] (rank 1)"
         assert f"failed: {who} did not come within execution.start_timeout = 4 s" in one.said
+    with by_the_clock():
+        assert took < 40
 
 
 def test_no_rank_0_is_named_by_the_address_after_the_start_limit(tmp_path: Path) -> None:
@@ -132,6 +139,7 @@ def test_no_rank_0_is_named_by_the_address_after_the_start_limit(tmp_path: Path)
         pytest.param("a stranger listens", signal.SIGINT, marks=pytest.mark.thorough),
     ],
 )
+@tried_anew()
 def test_signals_are_heard_while_ranks_are_waited_for(
     number: signal.Signals, where: str, tmp_path: Path
 ) -> None:
@@ -146,8 +154,10 @@ def test_signals_are_heard_while_ranks_are_waited_for(
         begin = time.monotonic()
         one.kill(number)
         assert codes([one], 20) == [128 + number]
-        assert time.monotonic() - begin < 2 + 2  # the machine may have much else to do
+        took = time.monotonic() - begin
         assert "Traceback" not in one.said
+    with by_the_clock():
+        assert took < 2 + 2
 
 
 def test_a_stranger_that_listens_at_the_port_is_told_from_a_rank_0(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps)
 def test_what_is_put_is_seen_unchanged_as_long_as_somebody_uses_it(
     steps: list[tuple[str, int, int]],
@@ -112,7 +112,7 @@ def test_an_empty_ring_begins_where_it_began() -> None:
         reader.release(place, size)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.tuples(

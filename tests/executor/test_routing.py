@@ -148,7 +148,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_pooled_vectors_and_their_gradients_are_those_of_the_plain_way(case: Case) -> None:
     parts = ShardSlices(case.model, case.shards, case.split)
     routed, answers = route_ids(case.ids, parts), []
@@ -172,7 +172,7 @@ def test_pooled_vectors_and_their_gradients_are_those_of_the_plain_way(case: Cas
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_rows_of_distinct_ids_are_those_of_the_plain_way(case: Case) -> None:
     worker = Worker(Replica(case.model, Training(), 3), "worker")
     ids = kernels.deduplicate(worker, case.ids)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsim_train.executor.net import rows as steps
+from tests.clock import LIMIT
 
 LR = 0.3
 MIX = 0x9E3779B97F4A7C15
@@ -77,7 +78,7 @@ def batches(draw: st.DrawFn, rows: int) -> tuple[list[int], list[int] | None]:
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_steps_are_the_rule_whatever_comes_twice(optimizer: str, dtype: str) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.lists(batches(rows=9), max_size=4))
     def whatever(drawn: list[tuple[list[int], list[int] | None]]) -> None:
         agree(optimizer, dtype, 9, drawn)
@@ -158,7 +159,7 @@ def test_steps_need_no_folder_to_be_kept_in(tmp_path: Path) -> None:
         "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator",
     }
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, check=False,
         env=environment, cwd=tmp_path,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("None True\n", "")

@@ -15,11 +15,10 @@ import pytest
 from recsim_train import load
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.emulation.layout import EmulatedHost, layout_of
+from tests.clock import LIMIT, by_the_clock, tried_anew
 from tests.commands import answer, codes_of
 from tests.executor.test_emulation import refused
 
-LIMIT = 90.0
-"""Seconds for all ranks, on a machine that has much else to do."""
 CLOCKS = 1_000, 5_000
 """Seconds by which the hosts' clocks are ahead of this machine's."""
 BASE = (Path(__file__).parents[1] / "frozen-2core.yaml").resolve()
@@ -84,6 +83,7 @@ def summary_in(folder: Path) -> dict[str, Any]:
     return summary
 
 
+@tried_anew()
 def test_an_agent_a_host_trains_as_the_tool_s_own_start(tmp_path: Path) -> None:
     (tmp_path / "several.yaml").write_text(EXPERIMENT)
     study = load(tmp_path / "several.yaml")
@@ -114,8 +114,10 @@ def test_an_agent_a_host_trains_as_the_tool_s_own_start(tmp_path: Path) -> None:
     (name, clocks), = spread["facts"]["clocks"].items()  # fmt: skip
     assert name == "embedding_server[0]"
     for reading in clocks["before"], clocks["after"]:
-        assert 0.0 < reading["error"] < 0.05
-        assert abs(reading["ahead"] - (CLOCKS[1] - CLOCKS[0])) <= reading["error"] + 1e-3
+        assert reading["error"] > 0.0
+        with by_the_clock():
+            assert reading["error"] < 0.05
+            assert abs(reading["ahead"] - (CLOCKS[1] - CLOCKS[0])) <= reading["error"] + 1e-3
     check_spans(tmp_path / f"runs of {layout.hosts[0].name}", clocks["before"]["error"])
 
 
@@ -136,4 +138,5 @@ def check_spans(runs: Path, error: float) -> None:
     assert len(both) >= 20
     allowed = error + 2e-3  # threads are woken late where others are at work
     assert (both.start_served >= both.start_asked - allowed).all()
-    assert (both.end_served <= both.end_asked + allowed).all()
+    with by_the_clock():  # a server notes the end after it has sent, when it has a core again
+        assert (both.end_served <= both.end_asked + allowed).all()

@@ -15,22 +15,13 @@ from recsim_train.executor.runtime import LoopContext
 from recsim_train.strategy.base import EmbeddingService, Loop, Topology
 from recsim_train.strategy.effects import NextRound, Progress, batches
 from recsim_train.strategy.values import Batch, Features, Ids
-
-LIMIT = 10.0
-"""Seconds after which a thread that should have gone on has failed."""
+from tests.clock import LIMIT, until
 
 
 def begun(body: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=body, daemon=True)
     thread.start()
     return thread
-
-
-def until(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 class Watched:

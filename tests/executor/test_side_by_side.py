@@ -38,6 +38,7 @@ from recsim_train.executor.values import RealDense, RealIds, RealRows
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.record import Recorder
+from tests.clock import by_the_clock, first_in_line, tried_anew
 from tests.executor.linked import Links
 
 BATCH, DIM, ROWS = 49_152, 64, 50
@@ -285,6 +286,7 @@ class Seen:
 
 
 @pytest.mark.slow
+@tried_anew()
 def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> None:
     """Lookup and update each take what the bytes of all trainers take through one server's link."""
     plan = plan_of("allreduce", trainers=TRAINERS)
@@ -309,6 +311,7 @@ def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> No
     found: dict[int, Tensor] = {}
 
     def train(client: int) -> None:
+        first_in_line()
         transport = TcpTransport(plan, 10 + client, Seen(store, links, client), PATIENCE, {})  # type: ignore[arg-type]
         ends = [
             Remote(EmbeddingRules(plan, shard), transport.channel(client, keys[index], 1 + index))
@@ -344,10 +347,13 @@ def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> No
         # of two rounds, each of which ends with its slowest trainer: load only ever adds
         rounds = np.array(seconds).reshape(2, TRAINERS)
         taken = rounds.max(1).min()
-        assert closed[effect] * 0.97 < taken < closed[effect] * (1 + TOLERANCE), (effect, rounds)
+        assert closed[effect] * 0.97 < taken, (effect, rounds)  # no load makes a link wider
+        with by_the_clock():
+            assert taken < closed[effect] * (1 + TOLERANCE), (effect, rounds)
 
 
 def served(serving: Serving) -> None:
+    first_in_line()
     with suppress(ConnectionError):
         serving.run()
     assert isinstance(serving.port, TcpPort)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ import torch
 from recsim_train.config.errors import RunFailed
 from recsim_train.executor import books
 from recsim_train.executor.net import kernels
+from recsim_train.executor.shards import services
 from recsim_train.executor.shards.services import Together
 from recsim_train.trace.ledger import REQUESTS
+from tests.clock import until
 
 
 def part_of(number: int) -> kernels.Part:
@@ -54,8 +57,7 @@ def test_a_second_gradient_of_one_trainer_is_not_taken_for_the_first() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(together.submit, 0, part_of(10), apply)
-        while not together._waiting:
-            time.sleep(1e-3)
+        until(lambda: together._waiting)
         with pytest.raises(RunFailed, match=r"two loops of trainer\[0\] .*together"):
             together.submit(0, part_of(20), apply)
         together.submit(1, part_of(11), apply)
@@ -74,21 +76,28 @@ def test_who_stays_away_is_named() -> None:
         assert 0.2 <= time.monotonic() - begin < 10
 
 
-def test_a_round_that_is_being_applied_is_waited_for() -> None:
-    together = Together(range(2), timeout=0.1)
-    first = threading.Event()
+def test_a_round_that_is_being_applied_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    together, applying = Together(range(2), timeout=20.0), threading.Event()
+    lock = threading.Lock
+
+    class Over:
+        """A lock of one that waits, whose time is over while the round is applied."""
+
+        def __init__(self) -> None:
+            self._lock = lock()
+            self.release, self.locked = self._lock.release, self._lock.locked
+
+        def acquire(self, timeout: float = -1.0) -> bool:
+            return self._lock.acquire() if timeout < 0 else not applying.wait(timeout)
 
     def slow(parts: list[kernels.Part]) -> None:
-        time.sleep(0.4)
+        applying.set()
+        time.sleep(0.2)  # the other one looks meanwhile
 
-    def waits() -> None:
-        first.set()
-        together.submit(0, part_of(0), slow)
-
+    monkeypatch.setattr(services, "threading", SimpleNamespace(Lock=Over))
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(waits)
-        assert first.wait(20)
-        time.sleep(0.02)
+        waiting = pool.submit(together.submit, 0, part_of(0), slow)
+        until(lambda: together._waiting)
         together.submit(1, part_of(1), slow)
         waiting.result(20)
 

@@ -71,7 +71,7 @@ def dense_rules() -> DenseRules:
 
 @pytest.mark.parametrize("kind", wire.KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data(), padding=st.binary(max_size=16))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_header_says_what_was_asked(
     kind: type[wire.ShardRequest], data: st.DataObject, padding: bytes
 ) -> None:
@@ -121,7 +121,7 @@ def refused(request: Any, rules: list[Any], payload: torch.Tensor) -> None:
 
 
 @given(counts=st.data(), examples=st.integers(1, 5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_ids_arrive_with_the_lengths_that_travel(counts: st.DataObject, examples: int) -> None:
     rules = embedding_rules(plan_of())
     slices = len(rules.shard.slices)
@@ -151,7 +151,7 @@ def test_ids_arrive_with_the_lengths_that_travel(counts: st.DataObject, examples
 
 @pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad"])
 @given(counts=st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_rows_arrive_with_their_ids(optimizer: str, counts: tuple[int, ...]) -> None:
     rules = embedding_rules(plan_of(optimizer=optimizer, pooling="worker"))
     counts = (*counts, 3, 0, 2, 1)[: len(rules.shard.slices)]
@@ -206,7 +206,7 @@ def test_values_of_a_dense_shard_arrive() -> None:
 
 
 @given(places=st.sets(st.integers(0, 1499), max_size=50))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_entries_of_a_dense_shard_arrive(places: set[int]) -> None:
     rules = dense_rules()
     fixed, found = whole_places(MODEL, 0, rules.shard.stop), torch.tensor(sorted(places)).long()

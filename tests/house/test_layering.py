@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import LIMIT
+
 PACKAGE = Path(__file__).parents[2] / "recsim_train"
 
 MIDDLE = {"strategy", "placement", "workload", "data", "trace", "results"}
@@ -114,7 +116,7 @@ def test_strategies_import_only_the_standard_library_and_their_own_vocabulary(pa
 def modules_after(code: str) -> set[str]:
     script = f"{code}\nimport sys; print(*sys.modules, sep='\\n')"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT, check=True
     )
     return set(done.stdout.split())
 

@@ -45,7 +45,6 @@ def cluster() -> Cluster:
     return load_cluster("paper-20core-25gbit", None)
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "numbers",
     [TRAINERS, pytest.param(REST, marks=pytest.mark.thorough)],

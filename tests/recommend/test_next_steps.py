@@ -14,12 +14,11 @@ from recsim_train.designs import next_steps
 from recsim_train.designs.searching import Design
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.emulation.layout import layout_of
+from tests.clock import LIMIT
 from tests.commands import codes_of, command
 from tests.executor.test_emulation import refused
 from tests.recommend.conftest import Spaces
 
-LIMIT = 90.0
-"""Seconds for all ranks, on a machine that has much else to do."""
 ODD = "my runs; touch BAD"
 FEW = {"embedding_hosts": [1], "dense_hosts": [0], "trainers_per_host": [2]}
 
@@ -35,7 +34,7 @@ def made(spaces: Spaces, folder: Path, *sets: str) -> tuple[Path, Design]:
 
 def bash(text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", text], cwd=cwd, capture_output=True, text=True, timeout=100, check=False
+        ["bash", "-c", text], cwd=cwd, capture_output=True, text=True, timeout=LIMIT, check=False
     )
 
 

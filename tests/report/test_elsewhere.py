@@ -13,6 +13,7 @@ import pytest
 import recsim_train
 from recsim_train.config.errors import UserError
 from recsim_train.report.write import report_on
+from tests.clock import LIMIT
 
 HEAD = "strategy,trainers,threads,batch,examples_per_second,spread"
 
@@ -113,7 +114,7 @@ def test_the_command_line_names_a_bad_cell(tmp_path: Path, runs: Path) -> None:
     path = measured(tmp_path, "flat_ps,2,2,128,soon,")
     done = subprocess.run(
         [sys.executable, "-m", "recsim_train", "report", str(runs), "--measured", str(path)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     (said,) = done.stderr.splitlines()

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from recsim_train.results import cgroup, environment
+from tests.clock import LIMIT
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = (
@@ -200,7 +201,12 @@ def test_the_smaller_of_the_machines_memory_and_the_limit(monkeypatch: pytest.Mo
 
 def facts(code: str = FACTS, **how: object) -> tuple[int, int, int, dict[str, object]]:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, **how
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+        **how,
     )  # type: ignore[call-overload]
     found: tuple[int, int, int, dict[str, object]] = json.loads(done.stdout)
     return found

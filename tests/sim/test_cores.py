@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recsim_train.config.cluster import Cluster
@@ -81,7 +81,6 @@ WORKS = st.floats(1e-4, 2e-2)
 THREADS = st.lists(st.lists(st.tuples(SLEEPS, WORKS), min_size=1, max_size=4), max_size=9)
 
 
-@settings(deadline=None)
 @given(THREADS, st.integers(1, 4))
 def test_what_is_busy_works_and_two_threads_leave_a_full_core_at_the_next_turn(
     threads: list[Pieces], count: int
@@ -107,7 +106,6 @@ def test_what_is_busy_works_and_two_threads_leave_a_full_core_at_the_next_turn(
         assert end >= sum(map(sum, pieces)) * (1.0 - 1e-9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(SLEEPS, WORKS), min_size=1, max_size=4), st.integers(1, 4))
 def test_one_thread_goes_at_its_own_pace(pieces: Pieces, count: int) -> None:
     assert ends([pieces], count, None) == [pytest.approx(sum(map(sum, pieces)))]

@@ -192,7 +192,7 @@ times = st.sampled_from([1.0, 2.5, 4.0, 10.0]) | st.floats(0.0, 40.0)
     st.sampled_from([1.0, 2.5]) | st.floats(0.5, 20.0),
     st.sampled_from([0.0, 0.5]) | st.floats(0.0, 3.0),
 )
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_standstills_and_losses_add_up(
     plans: Plans, clusters: Clusters, at: list[float], restart: float, every: float, write: float
 ) -> None:

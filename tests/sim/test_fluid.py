@@ -74,7 +74,7 @@ def reference(case: Case, alive: list[int]) -> dict[int, float]:
 
 
 @given(cases(starts=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_rates_equal_the_reference_and_are_max_min_fair(case: Case) -> None:
     fluid, resources, running = start_all(case)
     rates = [rate_of(fluid, a) for a in running]
@@ -142,7 +142,7 @@ def slow_run(case: Case) -> dict[int, float]:
 
 
 @given(cases())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_completions_equal_the_reference(case: Case) -> None:
     ends, fluid = run_case(case)
     expected = slow_run(case)
@@ -162,7 +162,7 @@ def test_completions_equal_the_reference(case: Case) -> None:
 
 
 @given(cases())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_equal_calls_give_equal_bits(case: Case) -> None:
     first, second = run_case(case), run_case(case)
     assert first[0] == second[0]

@@ -183,7 +183,7 @@ def ends_of(case: Case, changes: Sequence[Change] = ()) -> tuple[list[float], Fl
 
 
 @given(racks())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_completions_are_those_of_the_reference(case: Case) -> None:
     ends, fluid = ends_of(case)
     assert ends == pytest.approx(completions(case.capacities, case.flows), rel=1e-9)
@@ -224,7 +224,7 @@ def changing(draw: st.DrawFn) -> tuple[Case, list[Change]]:
 
 
 @given(changing())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_changing_capacities_and_paces_as_the_reference(
     found: tuple[Case, list[Change]],
 ) -> None:
@@ -241,7 +241,7 @@ def test_changing_capacities_and_paces_as_the_reference(
 
 
 @given(racks())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_rates_use_what_there_is_and_nobody_gains_by_anothers_loss(case: Case) -> None:
     fluid, resources = begin(case)
     kinds = [
@@ -274,7 +274,7 @@ def test_rates_use_what_there_is_and_nobody_gains_by_anothers_loss(case: Case) -
 
 
 @given(racks())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_equal_calls_give_equal_bits(case: Case) -> None:
     (first, one), (second, other) = ends_of(case), ends_of(case)
     assert first == second
@@ -282,7 +282,7 @@ def test_equal_calls_give_equal_bits(case: Case) -> None:
 
 
 @given(racks(), st.floats(0.01, 3.0), st.integers(0, 9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_removing_one_is_as_if_it_had_less_work(case: Case, when: float, which: int) -> None:
     flows = [Flow(f.uses, f.cap, f.weight, f.work, 0.0) for f in case.flows]
     which %= len(flows)
@@ -345,7 +345,7 @@ def volleys(draw: st.DrawFn) -> tuple[list[float], list[float], list[Volley]]:
 
 
 @given(volleys())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_flows_side_by_side_end_as_if_each_were_alone(
     case: tuple[list[float], list[float], list[Volley]],
 ) -> None:

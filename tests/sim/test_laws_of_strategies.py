@@ -65,8 +65,7 @@ def ran(plan: Plan, cluster: Cluster) -> Runtime:
 @pytest.mark.parametrize("name", STRATEGIES)
 @settings(
     max_examples=4,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     derandomize=True,
 )
 @given(

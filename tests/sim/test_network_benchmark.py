@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.clock import LIMIT
 from tests.modules import loaded
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "network.py"
@@ -172,7 +173,7 @@ def test_lock_step_by_hand(network: ModuleType) -> None:
 def test_command_prints_one_document() -> None:
     words = [sys.executable, str(SCRIPT), "--trainers", "3", "--servers", "2", "--iterations", "2"]
     words += ["--jitter", "0.1", "--seed", "1", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, check=True)
     found = json.loads(done.stdout)
     wanted = expected(trainers=3, servers=2, iterations=2, jitter=0.1)
     assert found["simulated_seconds"] == pytest.approx(wanted, rel=1e-9)

@@ -159,7 +159,7 @@ def test_conversions_are_paid_at_both_ends(
 
 
 @pytest.mark.usefixtures("equal_shares")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     # not shadowsync: whoever shares cores and locks with a second loop may meet it at a worse time
     # for being earlier (Graham's anomalies): 7 rounds beside 23 iterations, 0.4 % slower

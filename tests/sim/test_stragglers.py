@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recsim_train.config.cluster import Cluster
@@ -81,7 +81,6 @@ def test_only_the_role_that_is_named() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), max_size=60), st.integers(0, 3))
-@settings(deadline=None)
 def test_the_kth_draw_of_a_purpose_knows_nothing_of_the_others(
     others: list[str], seed: int
 ) -> None:

@@ -173,7 +173,6 @@ NOISE = 2.5 * sqrt(0.9 * 0.1 / WORLDS)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_nine_in_ten_worlds_lie_inside(plan: Plan, base: Cluster) -> None:
     """Residuals of the fits, errors of prices, and a machine whose speed moves are planted; what a
     profile says of them comes from its own fit and its own speeds."""
@@ -193,7 +192,6 @@ def test_nine_in_ten_worlds_lie_inside(plan: Plan, base: Cluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.thorough  # the worlds of the test before, once more by windows
-@pytest.mark.timeout(600)
 def test_runs_lie_within_what_windows_show(plan: Plan, base: Cluster) -> None:
     """All operations err alike here, and eight windows leave their spread unsure: by Student's law
     the interval, which is a normal one, holds 85.6 % instead of 90."""

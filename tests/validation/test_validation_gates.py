@@ -33,7 +33,7 @@ from recsim_train.validation.gates import judge
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.signature import signature
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SHORT = ["simulation.what_if_steps=0", "training.steps=60", "training.warmup_steps=2"]
