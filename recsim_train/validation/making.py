@@ -17,7 +17,7 @@ from recsim_train.config.validation import Tier, Validation
 from recsim_train.executor.emulation.layout import as_emulated
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, machine
-from recsim_train.results.folder import PREDICTIONS, RUNS, writable
+from recsim_train.results.folder import PREDICTIONS, RUNS, base_path, hash_of, writable
 from recsim_train.results.row import COMPLETE, FAILED, cpu_by_line
 from recsim_train.results.rundir import RunRecord
 from recsim_train.session import prepare
@@ -114,7 +114,7 @@ def validate(
         caller.say(f"note: {sentence}")
     keep = Keep(Path(out), emulate=emulate, command=caller.command)
     writable(keep.out)
-    base = results.base_path(keep.out, first.loaded.experiment.name)
+    base = base_path(keep.out, first.loaded.experiment.name, "validation")
     agreed = _agreed(jobs, wanted)
     folder = results.find_started(base, agreed) if resume else None
     refused = prepare.not_carried(jobs, some_may=True, caller=caller) if emulate else {}
@@ -137,9 +137,9 @@ def validate(
 def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
     """What must not change between predictions and runs, as hashes."""
     return {
-        "configurations": results.hash_of([key_of(job, wanted.tier) for job in jobs]),
+        "configurations": hash_of([key_of(job, wanted.tier) for job in jobs]),
         "profile": _profiles_hash(jobs),
-        "gates": results.hash_of(wanted.gates.model_dump(mode="json")),
+        "gates": hash_of(wanted.gates.model_dump(mode="json")),
         "seed": str(wanted.seed),
         "code": code_of(job.plan.strategy for job in jobs),
     }
@@ -148,7 +148,7 @@ def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
 def _profiles_hash(jobs: Sequence[Job]) -> str:
     """Of the profile; of several, of all of them."""
     hashes = list(dict.fromkeys(results.profile_hash(job.profile) for job in jobs))
-    return hashes[0] if len(hashes) == 1 else results.hash_of(hashes)
+    return hashes[0] if len(hashes) == 1 else hash_of(hashes)
 
 
 def _predictions(
