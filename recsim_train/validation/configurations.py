@@ -261,13 +261,8 @@ def label_of(job: Job, tier: Tier = "machine") -> str:
 def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predicted:
     """A configuration with the figures of its prediction (`recsim_train.results.row.row_of`)."""
     spec, choice = job.loaded.experiment, job.plan.strategy
-    alone = spec.model_copy(
-        update={
-            "roles": spec.roles.model_copy(update={"trainers": 1}),
-            # how long it is measured does not make it another setting
-            "training": spec.training.model_copy(update={"steps": 1, "warmup_steps": 0}),
-        }
-    )
+    # how long it is measured does not make it another setting
+    alone = spec.having("roles", trainers=1).having("training", steps=1, warmup_steps=0)
     of_cluster = {}
     if tier == "emulated":
         of_cluster = {
