@@ -16,7 +16,7 @@ from recsim_train.results.row import DOES_NOT_FIT, FAILED, flat_settings, row_of
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
 from recsim_train.session.making import Keep
-from recsim_train.session.pool import Finished, Task, simulate_points
+from recsim_train.session.pool import Finished, Task, each, simulate_point
 from recsim_train.sweep import folder as results
 from recsim_train.trace.progress import Meter
 
@@ -123,4 +123,4 @@ def _simulated(
     if sweep is not None and sweep.keep_runs:
         kept = Keep(path / RUNS, command=keep.command)
         writable(kept.out)
-    yield from simulate_points(tasks, processes, kept, meter=meter)
+    return each(simulate_point, tasks, processes, kept, meter=meter)

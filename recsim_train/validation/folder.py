@@ -191,9 +191,7 @@ def find_started(base: Path, agreed: Mapping[str, str]) -> ValidationFolder | No
     Raises UserError, which says what changed, where there are only others.
     """
     changed = ""
-    for path in newest_first(base):
-        if not is_validation(path):
-            continue
+    for path in filter(is_validation, newest_first(base)):
         found = ValidationFolder.read(path)
         theirs = found.predictions.get("agreed", {})
         differing = [said for key, said in AGREED.items() if theirs.get(key) != agreed[key]]

@@ -24,7 +24,7 @@ from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
 from recsim_train.session.making import Keep, Maker
-from recsim_train.session.pool import Task, simulate_points
+from recsim_train.session.pool import Task, each, simulate_point
 from recsim_train.session.study import Study
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import (
@@ -162,7 +162,7 @@ def _predictions(
     tasks = [Task(number, job.plan, job.profile) for number, job in enumerate(jobs)]
     rows: dict[int, dict[str, Any]] = {}
     with caller.progress(f"predicting {len(jobs)} configurations") as progress:
-        for number, row in simulate_points(tasks, processes, meter=progress):
+        for number, row in each(simulate_point, tasks, processes, meter=progress):
             if row["status"] != COMPLETE or not row["examples_per_second"]:
                 raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row['message']}")
             rows[number] = row
@@ -275,17 +275,10 @@ def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
     """The figures of one run. Raises RunFailed."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix="recsim-train-validation-") as aside:
-            record = _made(job, Path(aside), keep)
-            return _figures(record) | _emulated(record, job)
+            return _figures(_made(job, Path(aside), keep), job)
     writable(kept)
     record = _made(job, kept, keep)
-    return _figures(record) | _emulated(record, job) | {"run_id": record.run_id}
-
-
-def _emulated(record: RunRecord, job: Job) -> dict[str, Any]:
-    if record.summary.facts.emulated is None:
-        return {}
-    return emulated_figures(record.summary, job.plan.experiment)
+    return _figures(record, job) | {"run_id": record.run_id}
 
 
 def _made(job: Job, out: Path, keep: Keep) -> RunRecord:
@@ -309,13 +302,13 @@ def _counting(figures: dict[str, Any], entry: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _figures(record: RunRecord) -> dict[str, Any]:
+def _figures(record: RunRecord, job: Job) -> dict[str, Any]:
     summary = record.summary
     if not summary.examples_per_second:
         raise RunFailed("it counted no iteration, so it has no throughput")
     speeds = summary.facts.machine_speed
     use = summary.facts.ledger.machine if summary.facts.ledger is not None else None
-    return {
+    figures = {
         "status": record.status,
         "message": None if record.status == COMPLETE else str(record.manifest["message"]),
         "examples_per_second": summary.examples_per_second,
@@ -326,3 +319,6 @@ def _figures(record: RunRecord) -> dict[str, Any]:
         "cpu": cpu_by_line(summary),
         "run_id": None,
     }
+    if summary.facts.emulated is not None:
+        figures |= emulated_figures(summary, job.plan.experiment)
+    return figures
