@@ -12,6 +12,7 @@ from typing import Any
 from recsim_train import __version__
 from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.experiment import Experiment
 from recsim_train.config.frames import framed
 from recsim_train.config.validation import Tier, Validation
 from recsim_train.executor.emulation.layout import as_emulated
@@ -275,10 +276,10 @@ def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
     """The figures of one run. Raises RunFailed."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix="recsim-train-validation-") as aside:
-            return _figures(_made(job, Path(aside), keep), job)
+            return _figures(_made(job, Path(aside), keep), job.plan.experiment)
     writable(kept)
     record = _made(job, kept, keep)
-    return _figures(record, job) | {"run_id": record.run_id}
+    return _figures(record, job.plan.experiment) | {"run_id": record.run_id}
 
 
 def _made(job: Job, out: Path, keep: Keep) -> RunRecord:
@@ -302,7 +303,7 @@ def _counting(figures: dict[str, Any], entry: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _figures(record: RunRecord, job: Job) -> dict[str, Any]:
+def _figures(record: RunRecord, experiment: Experiment) -> dict[str, Any]:
     summary = record.summary
     if not summary.examples_per_second:
         raise RunFailed("it counted no iteration, so it has no throughput")
@@ -320,5 +321,5 @@ def _figures(record: RunRecord, job: Job) -> dict[str, Any]:
         "run_id": None,
     }
     if summary.facts.emulated is not None:
-        figures |= emulated_figures(summary, job.plan.experiment)
+        figures |= emulated_figures(summary, experiment)
     return figures
