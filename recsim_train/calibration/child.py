@@ -11,8 +11,8 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Self
 
 from recsim_train.config.errors import RunFailed
@@ -101,6 +101,25 @@ class MeasuringProcess:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+@contextmanager
+def side_by_side(
+    parts: Sequence[str], request: dict[str, Any], limit: float
+) -> Iterator[list[MeasuringProcess]]:
+    """A process for each part, all of them ready. Raises RunFailed."""
+    with ExitStack() as stack:
+        children = [stack.enter_context(MeasuringProcess(part, request, limit)) for part in parts]
+        for child in children:
+            child.hear()
+        yield children
+
+
+def answers(children: Sequence[MeasuringProcess], message: dict[str, Any]) -> list[Any]:
+    """What each answers to a message that all are sent first. Raises RunFailed."""
+    for child in children:
+        child.tell(message)
+    return [child.hear() for child in children]
 
 
 def both_ends(

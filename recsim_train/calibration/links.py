@@ -57,12 +57,7 @@ class LinkFigures:
             prices[name] = Price.model_construct(
                 value=was.value * factor, uncertainty=unsure, basis=was.basis
             )
-        return profile.model_copy(
-            update={
-                "network": profile.network.model_copy(update=network),
-                "costs": profile.costs.model_copy(update=prices),
-            }
-        )
+        return profile.having("network", **network).having("costs", **prices)
 
 
 def measure_links(profile: Cluster) -> LinkFigures:

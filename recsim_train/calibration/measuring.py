@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from recsim_train.calibration import grid, meet, reads, talk
-from recsim_train.calibration.child import MeasuringProcess, both_ends
+from recsim_train.calibration.child import MeasuringProcess, answers, both_ends, side_by_side
 from recsim_train.calibration.own import unit
 from recsim_train.calibration.prices import Crowd, contention
 from recsim_train.calibration.stages import Stages
@@ -80,33 +79,18 @@ class Measuring:
             "crowded": crowded,
             "store": str(folder / ("store-crowded" if crowded else "store")),
         }
-        with ExitStack() as stack:
-            if crowded:
-                self._occupy(stack)
+        busy = ["busy"] * (min(self.cores, MOST_BUSY) if crowded else 0)
+        with side_by_side(busy, {"seconds": _LIMIT}, _LIMIT) as children:
+            for child in children:
+                child.tell({})
             return both_ends("wire", request, _LIMIT)
-
-    def _occupy(self, stack: ExitStack) -> None:
-        """Keep every core busy until ``stack`` is left."""
-        for _ in range(min(self.cores, MOST_BUSY)):
-            busy = stack.enter_context(MeasuringProcess("busy", {"seconds": _LIMIT}, _LIMIT))
-            busy.hear()
-            busy.tell({})
 
     def windows(self, parts: Sequence[str], turns: Sequence[int], seconds: float) -> list[Any]:
         """What a process for each of the ``parts`` reports, of windows of so many ``seconds``: in
         each of the ``turns`` so many of them, the first ones, have one side by side."""
-        with ExitStack() as stack:
-            children = [
-                stack.enter_context(MeasuringProcess(part, {"seconds": seconds}, _LIMIT))
-                for part in parts
-            ]
-            for child in children:
-                child.hear()
+        with side_by_side(parts, {"seconds": seconds}, _LIMIT) as children:
             for many in turns:
-                for child in children[:many]:
-                    child.tell({})
-                for child in children[:many]:
-                    child.hear()
+                answers(children[:many], {})
             for child in children:
                 child.tell({"stop": True})
             return [child.result() for child in children]

@@ -60,8 +60,9 @@ class Prices:
     fit_errors: dict[str, float] = field(default_factory=dict)
     """By group, as `Calibration.fit_errors`."""
 
-    def say(self, fitted: Fit) -> None:
-        """Note how well prices were fitted; what was said before stays."""
+    def take(self, fitted: Fit) -> None:
+        """Take fitted prices over, and note how well they were; what was said before stays."""
+        self.add(fitted.prices)
         for group, text in describe(fitted).items():
             self.residuals.setdefault(group, text)
         self.fit_errors |= {group: round(error, 4) for group, error in fitted.errors.items()}

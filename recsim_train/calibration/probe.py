@@ -27,27 +27,20 @@ def _tick() -> None:
 def measure(part: str, request: Request) -> object:
     """What one part reports. Its probe is imported here, because most of them import torch."""
     quick = request.get("quick", False)
-    if part == "wire":
+    if part in ("wire", "link"):
         from recsim_train.calibration import wire_probe
 
-        crowded = request.get("crowded", False)
-        return wire_probe.measure(request["rank"], request["store"], quick=quick, crowded=crowded)
-    if part == "link":
-        from recsim_train.calibration import wire_probe
-
-        return wire_probe.measure_link(request["rank"], request["store"], request["rate"])
-    if part == "busy":
+        rank, store = request["rank"], request["store"]
+        if part == "link":
+            return wire_probe.measure_link(rank, store, request["rate"])
+        return wire_probe.measure(rank, store, quick=quick, crowded=request.get("crowded", False))
+    if part in ("busy", "turns", "lock"):
         from recsim_train.calibration import load_probe
 
-        return load_probe.measure_busy(request["seconds"], sys.stdin.readline, _tick)
-    if part == "turns":
-        from recsim_train.calibration import load_probe
-
-        return load_probe.take_turns(request["seconds"], sys.stdin.readline, _tick)
-    if part == "lock":
-        from recsim_train.calibration import load_probe
-
-        return load_probe.measure_lock(quick=quick)
+        if part == "lock":
+            return load_probe.measure_lock(quick=quick)
+        windows = load_probe.measure_busy if part == "busy" else load_probe.take_turns
+        return windows(request["seconds"], sys.stdin.readline, _tick)
     if part == "operations":
         return _operations(request["folder"])
     from recsim_train.calibration import reference_work

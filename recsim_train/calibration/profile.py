@@ -68,7 +68,6 @@ from recsim_train.config.cluster import (
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results import environment
 from recsim_train.results.drift import MOVED
-from recsim_train.results.environment import code_of
 
 OWN = "predictions of its own runs"
 _OWN = 5.0, 3.0
@@ -133,12 +132,12 @@ def calibrate_machine(
         prices, colder = _work_prices(operations.observations, talked, [read.seen for read in rows])
         law = _thread_law(operations.threaded, measuring.cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
-        _meeting_prices([warmed(run.seen, run.moved, colder) for run in met], prices)
+        prices.take(fit([warmed(run.seen, run.moved, colder) for run in met], MEETING_PRIORS))
         _lock_price(crowded, measuring.cores, shared, prices)
         calibration = Calibration(
             date=datetime.now().astimezone().date().isoformat(),
             machine=environment.machine_name(),
-            versions=environment.versions() | {"code": code_of()},
+            versions=environment.versions() | {"code": environment.code_of()},
             background_load=f"load average {load:.2f}, processor {processor:.0f} % busy before",
             machine_speed=speeds,
             command=command if isinstance(command, str) else shlex.join(command),
@@ -161,7 +160,7 @@ def calibrate_machine(
     if missed is not None:
         whole["own_error"] = missed.beyond
         whole["residuals"] = calibration.residuals | {"calibration's own runs": str(missed)}
-    return cluster.model_copy(update={"calibration": calibration.model_copy(update=whole)})
+    return cluster.having("calibration", **whole)
 
 
 def _work_prices(
@@ -171,14 +170,10 @@ def _work_prices(
 ) -> tuple[Prices, Cooling]:
     """Prices of kernels, of the runtime's own work, with what makes it dearer, and of rows."""
     prices = Prices()
-    kernels = fit_kernels(timed)
-    prices.add(kernels.prices)
-    prices.say(kernels)
+    prices.take(fit_kernels(timed))
     calls, law = cooling(talked)
     prices.add(calls)
-    reading = fit_reading([*rows, *(run.read for run in talked)], prices)
-    prices.add(reading.prices)
-    prices.say(reading)
+    prices.take(fit_reading([*rows, *(run.read for run in talked)], prices))
     return prices, law
 
 
@@ -203,10 +198,8 @@ def _wire_prices(
 ) -> Wire:
     """Adds the prices of messages on busy cores; returns what the idle wire itself does."""
     idle = fit_wire(wire_observations(ends))
-    talks = fit_wire([*wire_observations(loaded), *messages])
-    prices.add(talks.prices)
+    prices.take(fit_wire([*wire_observations(loaded), *messages]))
     message = idle.prices["message"].value
-    prices.say(talks)
     prices.residuals["round trips"] += (
         f"; on idle cores a message takes {message * 1e6:.0f} us, "
         f"one over gloo {gloo_message(ends).value * 1e6:.0f} us"
@@ -214,13 +207,6 @@ def _wire_prices(
     wire = wire_figures(ends, message)
     prices.add(wire.waits)
     return wire
-
-
-def _meeting_prices(met: Sequence[Observation], prices: Prices) -> None:
-    """Adds the prices of collectives."""
-    fitted = fit(met, MEETING_PRIORS)
-    prices.add(fitted.prices)
-    prices.say(fitted)
 
 
 def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Prices) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from math import exp, log, sqrt
 from statistics import fmean, mean
 
-from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.calibration.child import answers, side_by_side
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed
 from recsim_train.results.drift import MOVED
@@ -34,16 +34,8 @@ _KEPT = 24
 def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
     """One reading by a process for each core, side by side, in about a second. Raises RunFailed
     where a process fails or takes too long."""
-    with ExitStack() as stack:
-        working = [
-            stack.enter_context(MeasuringProcess("speed", {}, _LIMIT))
-            for _ in range(min(cores(), _MOST))
-        ]
-        for child in working:
-            child.hear()
-        for child in working:
-            child.tell({"rounds": rounds})
-        speeds = [child.hear()["speeds"] for child in working]
+    with side_by_side(["speed"] * min(cores(), _MOST), {}, _LIMIT) as working:
+        speeds = [answer["speeds"] for answer in answers(working, {"rounds": rounds})]
     return MachineSpeed(
         **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
     )

@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recsim_train.calls.answers import Profile, Run, Runs
+from recsim_train.calls.answers import Profile, Run, Runs, run_of, runs_of
 from recsim_train.config.errors import UserError
+from recsim_train.results.folder import RUNS, writable
 from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.study import Study
+from recsim_train.session.study import Study, read
 from recsim_train.trace.progress import Meter
 
 if TYPE_CHECKING:
@@ -69,11 +70,9 @@ def load(
     >>> [instance.name for instance in study.plans[0].instances]
     ['trainer[0]', 'trainer[1]', 'embedding_server[0]', 'embedding_server[1]', 'dense_server[0]']
     """
-    from recsim_train.session import study
-
     named = None if cluster is None else str(cluster)
     source = Path(experiment) if isinstance(experiment, str | Path) else experiment
-    return study.read(source, named, overrides, seed)
+    return read(source, named, overrides, seed)
 
 
 def predict(
@@ -112,8 +111,6 @@ def predict(
     >>> runs.to_frame()["strategy"].tolist()
     ['flat_ps', 'allreduce', 'flat_ps', 'allreduce']
     """
-    from recsim_train.calls.answers import run_of, runs_of
-    from recsim_train.results.folder import writable
     from recsim_train.session import making, prepare
     from recsim_train.sweep import making as sweeping
 
@@ -161,11 +158,9 @@ def measure(
     >>> run.examples_per_second > 0, 0 < run.auc < 1
     (True, True)
     """
-    from recsim_train.calls.answers import run_of
     from recsim_train.executor.process import forkserver
     from recsim_train.executor.process.rank import read_rank, under_torchrun
     from recsim_train.executor.process.torchrun import reads_here, refusals_told
-    from recsim_train.results.folder import writable
     from recsim_train.session import making, prepare
 
     if not under_torchrun():
@@ -220,10 +215,8 @@ def compare(
     >>> report.to_frame()["label"].tolist()
     ['flat_ps']
     """
-    from recsim_train.config.errors import UserError
     from recsim_train.report.runs import find_sweep
     from recsim_train.report.write import report_on
-    from recsim_train.results.folder import RUNS
     from recsim_train.sweep.page import report_on_sweep
 
     paths: list[Path] = []

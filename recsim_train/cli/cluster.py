@@ -12,11 +12,6 @@ from recsim_train.cli import common
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.callback()
-def _top() -> None:
-    pass
-
-
 @app.command(
     "new",
     epilog=common.examples(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
-from recsim_train.cli import progress
-from recsim_train.config.errors import harmless
+from recsim_train.cli import output, progress
+from recsim_train.config.errors import RunFailed, UserError, harmless
 
 if TYPE_CHECKING:
     from recsim_train.session.caller import Caller
@@ -127,9 +127,6 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from recsim_train.cli import output
-        from recsim_train.config.errors import RunFailed, UserError
-
         progress.HEARD[0] = time.monotonic()
         try:
             command(*args, **kwargs)

@@ -88,12 +88,8 @@ def progress_bar(title: str) -> Iterator[Meter]:
     from rich.console import Console
 
     console = Console(file=cast("IO[str]", Heard(sys.stderr)))
-    if console.is_terminal:
-        with _bar(harmless(title), console) as meter:
-            yield meter
-    else:
-        with _lines(title) as meter:
-            yield meter
+    with _bar(harmless(title), console) if console.is_terminal else _lines(title) as meter:
+        yield meter
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -149,10 +150,7 @@ def _show_space(space: Space, json: bool) -> None:
         common.print_json({**document, **counts})
         return
     common.tell(f"{designs:,} designs on at most {space.most_hosts:,} hosts")
-    kinds: dict[str, int] = {}
-    for candidate in space.candidates:
-        kind = candidate.job.plan.strategy.kind
-        kinds[kind] = kinds.get(kind, 0) + 1
+    kinds = Counter(candidate.job.plan.strategy.kind for candidate in space.candidates)
     common.tell(f"  strategies: {', '.join(f'{kind} ({count})' for kind, count in kinds.items())}")
     for name, values in space.axes.items():
         common.tell(f"  {name}: {', '.join(values)}")

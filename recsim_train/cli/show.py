@@ -15,12 +15,11 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 @common.guarded
 def strategies() -> None:
     """Every strategy, where it comes from, and its options."""
+    from recsim_train.strategy import registry
     from recsim_train.strategy.options import rows
-    from recsim_train.strategy.registry import schemas
-    from recsim_train.strategy.registry import strategies as known
 
-    options = schemas()
-    for kind, strategy in known().items():
+    options = registry.schemas()
+    for kind, strategy in registry.strategies().items():
         common.tell(f"{kind}: {strategy.summary}\n  source: {strategy.source}")
         for name, option, means in rows(options[kind]):
             common.tell(f"  {name} = {option.written}: {means}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recsim_train.cli import common, shown
+from recsim_train.config.errors import RunFailed, UserError
 
 if TYPE_CHECKING:
     from recsim_train.session.study import Study
@@ -51,7 +52,6 @@ def simulate(
     row for each point.
     """
     from recsim_train import calls
-    from recsim_train.config.errors import UserError
     from recsim_train.results.environment import cores
 
     words: dict[str, Any] = {"cluster": cluster, "overrides": set_ or (), "seed": seed}
@@ -80,8 +80,6 @@ def simulate(
 
 def _of_epochs(study: Study, epochs: float) -> float:
     """Examples of so many. Raises UserError where the experiment does not say how many one has."""
-    from recsim_train.config.errors import UserError
-
     if (rows := study.points[0].experiment.data.rows) is None:
         raise UserError(
             f"{study.path}: --epochs: how many examples one has is not known: give data.rows, or "
@@ -105,8 +103,6 @@ def _dry_run(study: Study, json: bool) -> None:
 
 def _inside(folder: Path) -> list[Path]:
     """The experiments of a folder, sorted. Raises UserError if there are none."""
-    from recsim_train.config.errors import UserError
-
     files = sorted(p for p in folder.iterdir() if p.suffix in (".yaml", ".yml") and p.is_file())
     if not files:
         raise UserError(f"{folder}: no experiment (*.yaml) in this folder")
@@ -124,7 +120,6 @@ def _files(
 ) -> None:
     """Simulate every file; one that fails is named and the others go on. Exit code 1 then."""
     from recsim_train import calls
-    from recsim_train.config.errors import RunFailed, UserError
 
     runs: list[calls.Run] = []
     failed: list[Path] = []

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from recsim_train.cli import common
+from recsim_train.cli import common, shown
 
 
 def validate(
@@ -45,8 +45,6 @@ def validate(
     caller = common.caller()
     study = calls.load(experiment, cluster, set_ or ())
     if dry_run:
-        from recsim_train.cli import shown
-
         wanted = validation.wanted_of(study, repeats, tier)
         found = validation.checked(study, caller, tier=wanted.tier, dry=True)
         shown.show_validation(found, wanted, json)

@@ -69,21 +69,16 @@ class Loaded:
     """The further settings of the search, each with its values."""
 
 
-def load_experiment(source: Path | YamlDocument, sets: Sequence[str], schemas: Schemas) -> Loaded:
-    """Read an experiment, change it as ``sets`` (``key=value``) say, check it.
-
-    ``schemas``: the known strategies and their options. Of a sweep: its first point. Raises
-    UserError if the file cannot be read, ConfigErrors with every problem that it has.
-    """
-    file = read_experiment(source, sets)
-    return _load_point(file, next(expand(file.dimensions)), schemas)
-
-
 def load_points(
     source: Path | YamlDocument, sets: Sequence[str | Assignment], schemas: Schemas
 ) -> list[Loaded]:
-    """As `load_experiment`, for every point of a sweep. Problems of all points are raised at once,
-    each with the first point that has it."""
+    """Read an experiment, change it as ``sets`` (``key=value``) say, check it: every point of a
+    sweep, or the one that it is.
+
+    ``schemas``: the known strategies and their options. Raises UserError if the file cannot be
+    read, ConfigErrors with every problem that it has; those of all points at once, each with the
+    first point that has it.
+    """
     file = read_experiment(source, sets)
     points = list(expand(file.dimensions))
     if len(points) == 1:

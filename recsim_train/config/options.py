@@ -78,12 +78,9 @@ def check_option(schema: OptionSchema, value: object) -> object:
             hint = suggest(value, map(str, schema.choices)) if isinstance(value, str) else ""
             raise ValueError(wrong + hint)
         return value
-    number: float
     checked: object
     match schema.type, value:
-        case "bool", bool():
-            return value
-        case "str", str():
+        case ("bool", bool()) | ("str", str()):
             return value
         case "int" | "float", bool():
             raise ValueError(wrong)
@@ -91,8 +88,7 @@ def check_option(schema: OptionSchema, value: object) -> object:
             number = parse_quantity(value, SHARE.units, SHARE.what, SHARE.example)
             checked = SHARE.format_exact(number)  # as written, so that it reads back the same
         case "int", int():
-            number = value
-            checked = value
+            number = checked = value
         case "float", int() | float():
             number = checked = float(value)
         case _:

@@ -137,8 +137,8 @@ class Sets:
             data["model"] = {"preset": data["model"]}
         if len(path) > 1 and path[0] == "strategy":
             self._assign_strategy(path, value, mark)
-            return
-        self._write(path, value, mark)
+        else:
+            self._write(path, value, mark)
 
     def _assign_strategy(self, path: KeyPath, value: Any, mark: Mark) -> None:
         current = self._document.data.get("strategy")
@@ -147,16 +147,18 @@ class Sets:
             return
         option = ".".join(map(str, path[1:]))
         if option == "kind":
-            self._problem(mark, "strategy is a list here: write strategy=NAME", "strategy.kind")
+            self._findings.add_at(
+                mark, "strategy.kind", "strategy is a list here: write strategy=NAME"
+            )
             return
         options = [option_names(entry, self._schemas) for entry in current]
         fitting = [index for index, names in enumerate(options) if option in names]
         if not fitting:
             hint = suggest(option, dict.fromkeys(itertools.chain(*options)))
-            self._problem(
+            self._findings.add_at(
                 mark,
-                f"no strategy of the list has an option {option!r}{hint}",
                 f"strategy.{option}",
+                f"no strategy of the list has an option {option!r}{hint}",
             )
         for index in fitting:
             self._write_option(("strategy", index, *path[1:]), value, mark)
@@ -187,16 +189,16 @@ class Sets:
             last = depth == len(path) - 1
             if isinstance(at, list):
                 if not (isinstance(part, int) or part.isdigit()) or int(part) >= len(at):
-                    self._problem(
+                    self._findings.add_at(
                         mark,
-                        f"{dotted(done)} is a list of {len(at)}: expected a position in it",
                         dotted(done),
+                        f"{dotted(done)} is a list of {len(at)}: expected a position in it",
                     )
                     return
                 part = int(part)  # noqa: PLW2901 - the key of a list is its position
             elif not isinstance(at, dict):
-                self._problem(
-                    mark, f"{dotted(done)} is a single value and has no {str(part)!r}", dotted(done)
+                self._findings.add_at(
+                    mark, dotted(done), f"{dotted(done)} is a single value and has no {str(part)!r}"
                 )
                 return
             done = (*done, part)
@@ -208,9 +210,6 @@ class Sets:
                     at[part] = {}
                     marks.replace(done, mark)
                 at = at[part]
-
-    def _problem(self, mark: Mark, message: str, key: str = "") -> None:
-        self._findings.problems.append(Problem(mark, key, message))
 
 
 def option_names(entry: object, schemas: Schemas) -> list[str]:

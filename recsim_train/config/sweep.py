@@ -135,11 +135,6 @@ def expand(dimensions: Sequence[Dimension]) -> Iterator[Point]:
         yield Point(tuple(item for entry in chosen for item in entry))
 
 
-def count(dimensions: Sequence[Dimension]) -> int:
-    """How many points `expand` gives."""
-    return prod(len(dimension.entries) for dimension in dimensions)
-
-
 def _written_out(raw: object, document: YamlDocument) -> dict[str, Any] | None:
     """The section's full form; values that move keep their marks."""
     if raw is None:
@@ -248,5 +243,5 @@ def check_keys(dimensions: Sequence[Dimension], mistakes: Mistakes) -> None:
             elif key in seen:
                 mistakes.add_at(first.mark, key, "swept twice")
             seen.add(key)
-    if (points := count(dimensions)) > MOST_POINTS:
+    if (points := prod(len(d.entries) for d in dimensions)) > MOST_POINTS:
         mistakes.add(("sweep",), f"{points:,} points; expected at most {MOST_POINTS:,}")

@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -225,3 +225,8 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+    def having(self, section: str, **values: Any) -> Self:
+        """The same with other values in one of its sections. Nothing is checked."""
+        changed = getattr(self, section).model_copy(update=values)
+        return self.model_copy(update={section: changed})

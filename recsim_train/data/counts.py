@@ -77,12 +77,11 @@ def counts_key(plan: Plan) -> Hashable:
 
 def depends_on_data(plan: Plan) -> bool:
     """Whether any payload of this plan depends on which ids the batches hold."""
-    if any(table.variable for table in plan.experiment.model.tables):
-        return True
     embedding = plan.embedding
-    if embedding is None:
-        return False
-    return embedding.service.pooling == "worker" or bool(embedding.split_tables)
+    return any(table.variable for table in plan.experiment.model.tables) or (
+        embedding is not None
+        and (embedding.service.pooling == "worker" or bool(embedding.split_tables))
+    )
 
 
 class IdCounts(ABC):

@@ -91,8 +91,9 @@ class Zipf:
         masses = np.arange(1, self._head + 1, dtype=np.float64) ** -exponent
         tail = self._integral(size + 0.5) - self._integral(self._head + 0.5)
         self._total = float(masses.sum()) + tail
-        self._masses = masses / self._total
-        self._cumulated = np.cumsum(self._masses)
+        self.masses = masses / self._total
+        """Chances of the first ranks."""
+        self._cumulated = np.cumsum(self.masses)
         if size == self._head:
             self._cumulated[-1] = 1.0
 
@@ -139,18 +140,6 @@ class Zipf:
         )
         return ranks
 
-    @property
-    def masses(self) -> Floats:
-        """Chances of the first ranks."""
-        return self._masses
-
-    def expected_distinct(self, draws: float) -> float:
-        """Expected number of distinct ranks among independent draws."""
-        if self.size == 1:
-            return float(draws > 0)
-        first, others = self.expected_seen(draws)
-        return min(float(first.sum()) + others, float(self.size), float(draws))
-
     def expected_seen(self, draws: float) -> tuple[Floats, float]:
         """Of each of the first ranks the chance that it is among independent draws; and how many of
         all others are expected to be."""
@@ -163,7 +152,7 @@ class Zipf:
     @cached_property
     def _missed(self) -> Floats:
         """Of each of the first ranks the logarithm of the chance that a draw is another one."""
-        return np.log1p(-np.minimum(self._masses, 1.0 - 1e-16))
+        return np.log1p(-np.minimum(self.masses, 1.0 - 1e-16))
 
     @cached_property
     def _others(self) -> tuple[Floats, Floats]:
@@ -175,5 +164,8 @@ class Zipf:
 
 @lru_cache(maxsize=4096)
 def expected_distinct(size: int, exponent: float, draws: float) -> float:
-    """As `Zipf.expected_distinct`, worked out once."""
-    return Zipf(size, exponent).expected_distinct(draws)
+    """Expected number of distinct ranks among independent draws, worked out once."""
+    if size == 1:
+        return float(draws > 0)
+    first, others = Zipf(size, exponent).expected_seen(draws)
+    return min(float(first.sum()) + others, float(size), float(draws))

@@ -41,7 +41,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
         stream.check()
         found = stream.malformed.beyond_rows(table_rows(model))
         beyond = {one.table: round(one.share, 4) for one in found}
-        statistics: dict[str, object] = {
+        return {
             "source": data.path or "generator",
             "batch_size": batch_size,
             "batches": batches,
@@ -55,7 +55,6 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
                 for t, (spec, table) in enumerate(zip(model.tables, tables, strict=True))
             ],
         }
-    return statistics
 
 
 class _Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, hypot, log
 from typing import Any
@@ -13,7 +13,8 @@ from recsim_train.designs.wanted import Demand
 from recsim_train.placement.hosts import hosts_of
 from recsim_train.placement.plan import SERVERS
 from recsim_train.report import text
-from recsim_train.results.statistics import Z95, Z975
+from recsim_train.results.interval import ended
+from recsim_train.results.statistics import Z95
 from recsim_train.workload import shape
 
 _OWN = ("model", "links")
@@ -137,7 +138,10 @@ def tie(one: Design, other: Design) -> bool:
     a, b = one.row, other.row
     if a is None or b is None or not one.eps or not other.eps or not (one.whole and other.whole):
         return False  # how far short simulations are off is not known
-    noise = [_simulated(row) for row in (a, b)]
+    noise = [
+        ended(row["examples_per_second"], (row["eps_low"], row["eps_high"])) or 0.0
+        for row in (a, b)
+    ]
     mine, theirs = ((row.get("calibration_errors") or {}) for row in (a, b))
     if not mine and not theirs:
         return True  # nothing is known of their errors
@@ -150,14 +154,6 @@ def tie(one: Design, other: Design) -> bool:
     return abs(log(one.eps / other.eps)) <= Z95 * hypot(*noise, *apart)
 
 
-def _simulated(row: Mapping[str, Any]) -> float:
-    """Relative standard error by the length of the simulation."""
-    low, high, eps = row["eps_low"], row["eps_high"], row["examples_per_second"]
-    if low is None or high is None:
-        return 0.0
-    return (float(high) - float(low)) / (2.0 * Z975 * float(eps))
-
-
 def _nothing(found: Found) -> str:
     count = len(found.designs)
     if found.beyond_budget == count:
@@ -167,7 +163,7 @@ def _nothing(found: Found) -> str:
             f"none of {count:,} designs costs at most {text.money(*most)} an hour; the cheapest "
             f"costs {text.money(*least)}"
         )
-    if found.unfit:
+    if found.problems:
         ((first, _),) = found.problems.most_common(1)
         nowhere = _fits_nowhere(found)
         return f"none of {count:,} designs fits into the hosts{nowhere}; most often: {first}"
@@ -236,13 +232,13 @@ def evaluated(found: Found) -> str:
         )
     if found.beyond_budget:
         parts.append(f"{found.beyond_budget:,} are beyond the budget")
-    if found.unfit:
-        parts.append(f"{found.unfit:,} do not fit")
+    if unfit := found.problems.total():
+        parts.append(f"{unfit:,} do not fit")
     if found.barred:
         parts.append(f"{found.barred:,} cannot reach it by their bounds")
-    if found.failed:
+    if failed := found.failures.total():
         ((most, _),) = found.failures.most_common(1)
-        parts.append(f"{found.failed:,} failed (most often: {most})")
+        parts.append(f"{failed:,} failed (most often: {most})")
     parts.append(f"{found.tried:,} were simulated, {found.in_full} in full")
     stopped = ", when it was interrupted: `--resume` goes on" if found.stopped else ""
     return (
@@ -282,9 +278,9 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
             "impossible": sum(found.space.impossible.values()),
             "other_step": found.space.other_step,
             "beyond_budget": found.beyond_budget,
-            "do_not_fit": found.unfit,
+            "do_not_fit": found.problems.total(),
             "cannot_reach": found.barred,
-            "failed": found.failed,
+            "failed": found.failures.total(),
             "simulated": found.tried,
             "in_full": found.in_full,
             "may_be_better": answer.open,

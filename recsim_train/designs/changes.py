@@ -148,9 +148,7 @@ def _wire(start: _State) -> list[_Step]:
         return []
 
     def make(state: _State) -> _State:
-        execution = state.experiment.execution.model_copy(update={"wire": "bfloat16"})
-        changed = state.experiment.model_copy(update={"execution": execution})
-        return state._replace(experiment=changed)
+        return state._replace(experiment=state.experiment.having("execution", wire="bfloat16"))
 
     return [_Step(lambda _: "numbers that travel as bfloat16 (execution.wire)", make)]
 
@@ -174,8 +172,7 @@ def _fast_uplinks(cluster: Cluster, times: float) -> Cluster:
     topology = cluster.topology
     if topology is None or topology.uplink is None:
         return cluster
-    faster = topology.model_copy(update={"uplink": topology.uplink * times})
-    return cluster.model_copy(update={"topology": faster})
+    return cluster.having("topology", uplink=topology.uplink * times)
 
 
 def _split(start: _State) -> list[_Step]:
@@ -186,11 +183,10 @@ def _split(start: _State) -> list[_Step]:
         def make(state: _State) -> _State:
             spec, cluster = state.experiment, state.cluster
             each = cluster.together("trainer") * times
-            roles = spec.roles.model_copy(update={"trainers": spec.roles.trainers * times})
-            training = spec.training.model_copy(update={"threads": threads // times})
+            more = spec.having("roles", trainers=spec.roles.trainers * times)
             together = {**(cluster.per_host or {}), "trainer": each}
             return _State(
-                spec.model_copy(update={"roles": roles, "training": training}),
+                more.having("training", threads=threads // times),
                 cluster.model_copy(update={"per_host": together}),
             )
 
@@ -210,8 +206,7 @@ def _hosts(start: _State) -> list[_Step]:
                 f"{role}s": round(hosts * times) * each
                 for role, (hosts, each) in _divided(state).items()
             }
-            roles = state.experiment.roles.model_copy(update=counts)
-            made = state._replace(experiment=state.experiment.model_copy(update={"roles": roles}))
+            made = state._replace(experiment=state.experiment.having("roles", **counts))
             return made._replace(cluster=_with_room(made.cluster, _count(made)))
 
         def says(state: _State) -> str:

@@ -16,7 +16,7 @@ from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, row_of
 from recsim_train.results.summary import summarise
 from recsim_train.session.making import Keep, Simulator
 from recsim_train.session.pool import Finished, Task, simulate_point
-from recsim_train.session.study import SWEPT, WHAT_IF_STEPS
+from recsim_train.session.study import SWEPT, WHAT_IF_STEPS, asking_what_if
 from recsim_train.sim.folding import folding_of, requests_of, trainers_of
 
 
@@ -148,10 +148,8 @@ def rackless(cluster: Cluster) -> Cluster:
 
 def asking(plan: Plan, update: Mapping[str, Any]) -> Plan:
     """A plan of which it is asked what would change it, as of a sweep's points."""
-    spec = plan.experiment
-    unsaid = {k: v for k, v in SWEPT.items() if getattr(spec.simulation, k) is None}
-    simulation = spec.simulation.model_copy(update={**unsaid, **update})
-    return replace(plan, experiment=spec.model_copy(update={"simulation": simulation}))
+    asked = asking_what_if(plan.experiment, SWEPT)
+    return replace(plan, experiment=asked.having("simulation", **update))
 
 
 def _brief(rules: Effort) -> dict[str, Any]:
@@ -172,19 +170,11 @@ def shortened(plan: Plan, rules: Effort) -> Plan:
     most = trainers_of(plan, rules.loops, least=_FEWEST)
     requests = requests_of(plan) * min(1.0, most / spec.roles.trainers)
     steps = max(rules.least, min(rules.most, ceil(rules.requests / requests)))
-    training = spec.training.model_copy(
-        update={
-            "steps": min(steps, spec.training.steps),
-            "warmup_steps": min(_WARMUP, steps - 1, spec.training.warmup_steps),
-        }
-    )
+    warmup = min(_WARMUP, steps - 1, spec.training.warmup_steps)
+    spec = spec.having("training", steps=min(steps, spec.training.steps), warmup_steps=warmup)
     brief = {**_brief(rules), "fold_above": most, "what_if_steps": 0}
-    update = {
-        "simulation": spec.simulation.model_copy(update=brief),
-        "training": training,
-        "execution": spec.execution.model_copy(update={"max_spans": 0}),
-    }
-    return replace(plan, experiment=spec.model_copy(update=update))
+    spec = spec.having("simulation", **brief).having("execution", max_spans=0)
+    return replace(plan, experiment=spec)
 
 
 def task_of(number: int, candidate: Candidate, stage: int | None) -> Task:

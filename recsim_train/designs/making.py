@@ -31,7 +31,7 @@ from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish
 from recsim_train.results.environment import code_of, made_anew
-from recsim_train.results.folder import RUNS, free_path, json_bytes, slug, writable
+from recsim_train.results.folder import RUNS, base_path, free_path, json_bytes, writable
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller
 from recsim_train.session.study import Study, read
@@ -122,14 +122,14 @@ def recommend(
         raise UserError("measurements need a folder that their runs go into: give `out`")
     if runs:
         prepare.can_emulate()  # before a search of minutes
-    name = f"{slug(study.experiment.name, 'experiment')}-recommendation"
     designs = space(study, hosts, caller)
     wanted = demand(designs, target, budget, by, likely)
     prepare.ensure_all_data([candidate.job for candidate in designs.candidates], caller)
     if out is not None:
         writable(out)
     code = code_of(candidate.job.plan.strategy for candidate in designs.candidates)
-    notes = Notes(None if out is None else out / f"{name}.jsonl", code, resume=resume)
+    base = None if out is None else base_path(out, study.experiment.name, "recommendation")
+    notes = Notes(base and base.with_name(f"{base.name}.jsonl"), code, resume=resume)
     if len(notes):
         caller.say(f"going on with {len(notes):,} looks and simulations of before")
     if notes.others:
@@ -143,9 +143,9 @@ def recommend(
             answer.chosen, wanted.target, processes=processes, caller=caller
         )
         answer = replace(answer, barriers=forbids, changes=enough, all_tried=all_tried)
-    if out is None:
+    if base is None:
         return Recommendation(answer, document(answer))
-    place = free_path(out / name)
+    place = free_path(base)
     first = [answer.chosen, *answer.tied, *answer.others]
     folders = next_steps.write(place, first[: max(MOST_KEPT, runs)])
     done = measured.measure(first[:runs], place / RUNS, caller) if runs else []

@@ -67,9 +67,7 @@ def measure(designs: Sequence[Design], out: Path, caller: Caller) -> list[Measur
 def real(design: Design) -> Job:
     """The design as a measurement on emulated hosts, whose compute takes what is predicted."""
     job = design.candidate.job
-    spec = job.plan.experiment
-    execution = spec.execution.model_copy(update={"compute": "modelled"})
-    changed = spec.model_copy(update={"execution": execution})
+    changed = job.plan.experiment.having("execution", compute="modelled")
     plan = replace(job.plan, experiment=changed)
     return Job("real", replace(job.loaded, experiment=changed), plan, job.cluster, job.settings)
 

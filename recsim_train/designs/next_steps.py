@@ -34,9 +34,9 @@ def _files(place: Path, design: Design) -> dict[str, str]:
     spec, data = job.plan.experiment, job.plan.experiment.data
     given = {"path": data.path, "eval_path": data.eval_path}
     paths = {key: path and str(Path(path).absolute()) for key, path in given.items()}
-    moved = {"cluster": PROFILE, "data": data.model_copy(update=paths)}
+    moved = spec.model_copy(update={"cluster": PROFILE}).having("data", **paths)
     return {
-        EXPERIMENT: dump_yaml(resolved(spec.model_copy(update=moved))),
+        EXPERIMENT: dump_yaml(resolved(moved)),
         PROFILE: dump_cluster(job.profile, f"of {job.loaded.path}, as `recommend` divides it"),
         COMMANDS: "".join(f"{line}\n" for line in commands(place, design)),
     }

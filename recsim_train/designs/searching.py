@@ -143,16 +143,6 @@ class Found:
     """Why they failed, and how many."""
 
     @property
-    def unfit(self) -> int:
-        """How many do not fit."""
-        return self.problems.total()
-
-    @property
-    def failed(self) -> int:
-        """How many failed."""
-        return self.failures.total()
-
-    @property
     def simulated(self) -> list[Design]:
         """Those with a figure."""
         return [design for design in self.designs if design.eps]
@@ -239,8 +229,8 @@ class Searcher:
             if wanted.target is None or any(wanted.enough(d.surely(wanted)) for d in found.whole):
                 break
             self._margin = self._usual_margin()
-            more = [d for d in self._best(left, 1, _KEPT[-1]) if self._may_do(d)]
-            self._simulate(more, STAGES - 1)
+            best = self._best(left, 1, _KEPT[-1])
+            self._simulate([d for d in best if wanted.enough(self._thought(d))], STAGES - 1)
 
     def _open(self, designs: Sequence[Design]) -> list[Design]:
         """Of new designs those that are worth a simulation."""
@@ -329,9 +319,6 @@ class Searcher:
         below = 0.0 if wanted.likely or wanted.target is None else _BELOW
         return min(eps, design.bound * (1.0 - max(below, self._margin)))
 
-    def _may_do(self, design: Design) -> bool:
-        return self.found.wanted.enough(self._thought(design))
-
     def _usual_margin(self) -> float:
         """By how much what is held to the target is below a prediction, relative."""
         wanted = self.found.wanted
@@ -382,11 +369,7 @@ class Searcher:
     ) -> Iterator[tuple[Design, Mapping[str, Any]]]:
         if not designs:
             return
-        work: Work = looking.briefly
-        if stage is None:
-            work = looking.look
-        elif stage == STAGES - 1:
-            work = looking.whole
+        works: dict[int | None, Work] = {None: looking.look, STAGES - 1: looking.whole}
         left = []
         for design in designs:
             known = self._notes.known(design.candidate.job.identity, stage)
@@ -401,7 +384,13 @@ class Searcher:
         with (
             self._caller.progress(title) as meter,
             contextlib.closing(
-                each(work, asked, self._processes, meter=meter, limit=_LIMITS[stage])
+                each(
+                    works.get(stage, looking.briefly),
+                    asked,
+                    self._processes,
+                    meter=meter,
+                    limit=_LIMITS[stage],
+                )
             ) as rows,
         ):
             for done, (number, row) in enumerate(rows, start=1):

@@ -112,17 +112,13 @@ def document(
     """All of it. ``runs``: the first designs, as they were measured."""
     wanted, chosen = answer.wanted, answer.chosen
     first = [chosen, *answer.tied, *answer.others]
-    rows = [_cells(design) for design in first]
-    marks = {0: "strong"}
-    table = doc.TextTable.of(HEADS, rows, _WORDS, marks=marks)
+    table = doc.TextTable.of(HEADS, map(_cells, first), _WORDS, marks={0: "strong"})
     steps = [design.candidate.examples_per_step for design in first]
     alike = max(steps) <= min(steps) * (1.0 + OFF) / (1.0 - OFF)
     unpriced = all(design.candidate.rented is None for design in first)
     left_out = [_HOURLY, cost.HEAD] * unpriced + [_EACH] * (wanted.by != "hosts") + [_STEP] * alike
     table = replace(table, columns=[c for c in table.columns if c.name not in left_out])
     tied = [_tied(answer)] if chosen.whole else []
-    binds = _binds(chosen)
-    memory = _memory(chosen)
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
     if answer.met is False and not forbids:
         what = phrase(str((chosen.row or {}).get("bottleneck") or "nothing known"))
@@ -146,7 +142,6 @@ def document(
             f"One step of the job processes {min(steps):,} to {max(steps):,} examples, by design: "
             "they do not do the same work, and no prediction says how each learns."
         )
-    costs = _cost(chosen)
     tried = [evaluated(answer.found)]
     if answer.open:
         tried.append(f"{answer.open:,} not simulated in full might be better by their bounds alone")
@@ -157,9 +152,9 @@ def document(
         doc.Lines(stopped(tied), lead="as good" if answer.tied else ""),
         doc.Lines(stopped(forbids), lead="forbids"),
         doc.Lines(stopped(enough) if answer.met is False else [], lead="enough"),
-        doc.Lines(stopped([binds]), lead="binds"),
-        doc.Lines(stopped([memory]), lead="memory"),
-        doc.Lines(stopped(costs), lead="costs"),
+        doc.Lines(stopped([_binds(chosen)]), lead="binds"),
+        doc.Lines(stopped([_memory(chosen)]), lead="memory"),
+        doc.Lines(stopped(_cost(chosen)), lead="costs"),
         doc.Lines(stopped([*rests, *distances(first)]), lead="rests on"),
         doc.Lines(notes, lead="caveat", mark="off"),
         doc.Lines(stopped(tried), lead="tried"),

@@ -34,9 +34,7 @@ from recsim_train.workload.shape import dense_parameters, value_bytes
 
 def retrained(plan: Plan, **changes: int) -> Plan:
     """The same job with other settings of ``training``. Raises as `build_plan`."""
-    spec = plan.experiment
-    training = spec.training.model_copy(update=changes)
-    return build_plan(spec.model_copy(update={"training": training}), plan.strategy)
+    return build_plan(plan.experiment.having("training", **changes), plan.strategy)
 
 
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
@@ -88,9 +86,8 @@ def _job_size(experiment: Experiment) -> JobSize:
 
 def with_servers(plan: Plan, counts: Mapping[ServerRole, int]) -> Plan:
     """The same run with other numbers of servers. Raises UserError as `build_plan`."""
-    update = {f"{role}s": count for role, count in counts.items()}
-    roles = plan.experiment.roles.model_copy(update=update)
-    return build_plan(plan.experiment.model_copy(update={"roles": roles}), plan.strategy)
+    roles = {f"{role}s": count for role, count in counts.items()}
+    return build_plan(plan.experiment.having("roles", **roles), plan.strategy)
 
 
 def _net(

@@ -137,12 +137,13 @@ def _tag(tag: int) -> str:
 def net_lines(net: NetProgram, batch: int, value_bytes: int) -> list[str]:
     """For a person."""
     if isinstance(net, SubstitutedNet):
-        lines = [f"  net: partial results by {net.partition}, top {net.top}"]
-        for p in net.partials:
-            lines.append(f"      {p.operator} ({p.rule}): {p.width} numbers per example")
         total = net.width * net.hosts * batch * value_bytes
-        lines.append(f"      summed over {net.hosts} workers: {total:,} bytes an iteration")
-        return lines
+        parts = [f"{p.operator} ({p.rule}): {p.width}" for p in net.partials]
+        return [
+            f"  net: partial results by {net.partition}, top {net.top}",
+            *(f"      {part} numbers per example" for part in parts),
+            f"      summed over {net.hosts} workers: {total:,} bytes an iteration",
+        ]
     lines = [
         f"  net: operators of a group of {net.hosts} host{'' if net.hosts == 1 else 's'}: "
         f"{summary(net)}",

@@ -198,8 +198,7 @@ class Plan:
     @cached_property
     def all_loops(self) -> tuple[LoopId, ...]:
         """Every loop of the job, trainer by trainer."""
-        trainers = self.experiment.roles.trainers
-        return tuple(loop for trainer in range(trainers) for loop in self.loops(trainer))
+        return self._loops_where(lambda _: True)
 
     @cached_property
     def feeding(self) -> tuple[LoopId, ...]:

@@ -308,11 +308,10 @@ class SubstitutedNet:
     @property
     def shared_numbers(self) -> int:
         """Numbers in the gradient that is summed over the workers."""
-        total = 0
-        for name, index, first, last in self.shared_columns:
-            shape = self.graph.operator(name).parameters[index]
-            total += (last - first) * prod(shape[:-1])
-        return total
+        return sum(
+            (last - first) * prod(self.graph.operator(name).parameters[index][:-1])
+            for name, index, first, last in self.shared_columns
+        )
 
     def owned(self, host: int) -> tuple[int, ...]:
         """Embedding columns (table * dim + column) that a worker's slice fills."""

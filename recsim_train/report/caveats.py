@@ -87,8 +87,7 @@ def of_prediction(simulated: RunRecord) -> list[str]:
     rests on, where it extrapolates, what the simulator left out, and what its strategy is."""
     cluster = simulated.manifest.get("cluster") or {}
     said = [
-        *_assumed(cluster),
-        *_unvalidated(cluster),
+        *_unsure(cluster),
         *_range(cluster, simulated.manifest["configuration"]),
         *map(naming.phrase, simulated.facts.warnings),
         *cautions(simulated),
@@ -123,17 +122,15 @@ def elsewhere(
         yield f"The profile was calibrated with torch {theirs}, {uses}."
 
 
-def _assumed(cluster: Mapping[str, Any]) -> Iterator[str]:
+def _unsure(cluster: Mapping[str, Any]) -> Iterator[str]:
+    """Of a profile that was not calibrated; and of a prediction for a cluster: its model of cores
+    and network was held to emulated hosts only."""
     if cluster and not cluster.get("calibration"):
         yield (
             f"The profile {cluster.get('name', '?')!r} was not calibrated: its prices are "
             "assumptions."
         )
 
-
-def _unvalidated(cluster: Mapping[str, Any]) -> Iterator[str]:
-    """Of a prediction for a cluster: its model of cores and network was held to emulated hosts
-    only."""
     if cluster and not cluster.get("colocate"):
         yield (
             f"The profile {cluster.get('name', '?')!r} gives processes hosts of their own: "

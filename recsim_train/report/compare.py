@@ -12,7 +12,7 @@ from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.gap import Gap, divided
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
 from recsim_train.results.drift import Drift, Moved, drift_of, moved
-from recsim_train.results.folder import clean
+from recsim_train.results.folder import clean_document
 from recsim_train.results.interval import Interval, of_summary
 from recsim_train.results.rundir import RunRecord
 
@@ -166,7 +166,7 @@ class Comparison:
         """The entry of ``comparisons`` in the report's JSON."""
         p, m = self.simulated.summary, self.real.summary
         since, at = self.since_calibration, self.drift[0].calibration
-        found: dict[str, Any] = clean(
+        return clean_document(
             {
                 "strategy": self.simulated.strategy,
                 "strategy_options": self.simulated.manifest["strategy"].get("options") or {},
@@ -226,7 +226,6 @@ class Comparison:
                 "real_runs": [r.run_id for r in self.all_real],
             }
         )
-        return found
 
 
 def comparison_of(label: str, predictions: list[RunRecord], repeats: list[RunRecord]) -> Comparison:

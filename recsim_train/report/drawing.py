@@ -200,11 +200,8 @@ def svg_for_page(picture: Picture) -> str:
     return inline(picture.svg, "wide") + inline(picture.narrow, "narrow")
 
 
-def most_lines(labels: Sequence[str]) -> int:
-    """Lines of the longest label: rows must be high enough for it."""
-    return max((wrapped(label).count("\n") + 1 for label in labels), default=1)
-
-
 def high(labels: Sequence[str], row: float) -> float:
-    """Inches of so many rows, of ``row`` inches where a label is one line."""
-    return len(labels) * max(row, 0.16 + 0.155 * most_lines(labels))
+    """Inches of so many rows, of ``row`` inches where a label is one line; all are high enough for
+    the longest."""
+    lines = max((wrapped(label).count("\n") + 1 for label in labels), default=1)
+    return len(labels) * max(row, 0.16 + 0.155 * lines)

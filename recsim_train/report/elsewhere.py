@@ -15,7 +15,7 @@ from recsim_train.config.units import SHARES, parse_quantity
 from recsim_train.report import text
 from recsim_train.report.document import Chapter, Column, Lines, TextTable, Where
 from recsim_train.report.runs import labels
-from recsim_train.results.folder import clean
+from recsim_train.results.folder import clean_document
 from recsim_train.results.interval import of_summary
 from recsim_train.results.rundir import RunRecord
 
@@ -53,7 +53,7 @@ class Elsewhere:
 
     def document(self) -> dict[str, Any]:
         """The entry of ``measured_elsewhere`` in the report's JSON."""
-        found: dict[str, Any] = clean(
+        return clean_document(
             {
                 "where": self.line.where,
                 "key": self.simulated.manifest["comparison_key"],
@@ -67,7 +67,6 @@ class Elsewhere:
                 "simulated_run": self.simulated.run_id,
             }
         )
-        return found
 
 
 def beside(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from recsim_train.report import naming, text
 from recsim_train.report.compare import Comparison
@@ -32,9 +32,8 @@ from recsim_train.report.drawing import (
 from recsim_train.results.statistics import counted
 from recsim_train.results.summary import OTHER
 
-if TYPE_CHECKING:
-    pass
-
+_MOST_ROWS, _POINTS = 10, 60
+"""Of resources in a figure; of a curve."""
 IDLE = 0.005
 """Busy share below which a resource is not worth a row."""
 
@@ -142,11 +141,11 @@ def _contrast(fill: str) -> str:
 
 
 @for_any_window
-def utilisation_figure(c: Comparison, name: str, most: int = 10) -> Picture | None:
+def utilisation_figure(c: Comparison, name: str) -> Picture | None:
     """Busy shares of the busiest resources; None where neither world tells any."""
     p, m = (r.summary.utilisation for r in (c.simulated, c.real))
     both = {key: max(p.get(key, 0.0), m.get(key, 0.0)) for key in p.keys() | m.keys()}
-    ordered = sorted(both, key=lambda key: (-both[key], key))[:most]
+    ordered = sorted(both, key=lambda key: (-both[key], key))[:_MOST_ROWS]
     shown = ordered[:3] + [key for key in ordered[3:] if both[key] >= IDLE]
     if not shown:
         return None
@@ -173,9 +172,9 @@ def utilisation_figure(c: Comparison, name: str, most: int = 10) -> Picture | No
 
 
 @for_any_window
-def loss_figure(comparisons: Sequence[Comparison], points: int = 60) -> Picture | None:
+def loss_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     """Training loss of the real runs against examples seen, averaged over loops and neighbours."""
-    curves = [(c.label, *_loss_curve(c, points)) for c in comparisons]
+    curves = [(c.label, *_loss_curve(c)) for c in comparisons]
     curves = [curve for curve in curves if curve[1]]
     if not curves:
         return None
@@ -196,8 +195,8 @@ def loss_figure(comparisons: Sequence[Comparison], points: int = 60) -> Picture 
         return finish(figure, "loss", "Training loss of the real runs")
 
 
-def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
-    """(examples, mean loss) in at most ``points`` groups of neighbouring iterations."""
+def _loss_curve(c: Comparison) -> tuple[list[float], list[float]]:
+    """(examples, mean loss) in at most `_POINTS` groups of neighbouring iterations."""
     iterations = [
         i
         for i in counted(c.real.iterations(), 0, 2**62)
@@ -206,7 +205,7 @@ def _loss_curve(c: Comparison, points: int) -> tuple[list[float], list[float]]:
     if not iterations:
         return [], []
     last = max(i.iteration for i in iterations)
-    group = max(1, -(-(last + 1) // points))
+    group = max(1, -(-(last + 1) // _POINTS))
     losses: dict[int, list[float]] = {}
     for i in iterations:
         losses.setdefault(i.iteration // group, []).append(float(i.loss or 0.0))

@@ -83,15 +83,12 @@ def explained(shown: str, words: Mapping[str, str]) -> dict[str, str]:
     """Those of the words that a piece of HTML shows, with their meanings."""
     text = html.unescape(re.sub(r"<(style|svg).*?</\1>|<[^>]*>", " ", shown, flags=re.DOTALL))
     text = re.sub(r"\s+", " ", text)
-    return {word: means for word, means in words.items() if any(map(_said_in(text), forms(word)))}
 
-
-def _said_in(text: str) -> functools.partial[re.Match[str] | None]:
-    def search(text: str, form: str) -> re.Match[str] | None:
+    def said(form: str) -> bool:
         case = 0 if form.isupper() else re.IGNORECASE
-        return re.search(rf"(?<![\w-]){re.escape(form)}s?(?![\w-])", text, case)
+        return bool(re.search(rf"(?<![\w-]){re.escape(form)}s?(?![\w-])", text, case))
 
-    return functools.partial(search, text)
+    return {word: means for word, means in words.items() if any(map(said, forms(word)))}
 
 
 def forms(word: str) -> list[str]:

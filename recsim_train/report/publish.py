@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from recsim_train.config.errors import RunFailed
 from recsim_train.report import document as doc
 from recsim_train.report.document import Document, Picture, Where, visible
 from recsim_train.report.html import page
-from recsim_train.results.folder import put
+from recsim_train.results.folder import put, writing
+
+REPORT = "the report "
+"""What could not be written, as `writing` says it."""
 
 
 def publish(
@@ -21,7 +23,7 @@ def publish(
 ) -> None:
     """Write figures/, the Markdown file ``short``, report.html and ``more`` files by name into an
     existing folder. Raises RunFailed if the disk does not take them."""
-    try:
+    with writing(out, REPORT):
         (out / "figures").mkdir(exist_ok=True)
         for picture in pictures.values():
             put(out / "figures" / f"{picture.name}.svg", picture.svg.encode("utf-8"))
@@ -30,13 +32,6 @@ def publish(
             put(out / name, content)
         put(out / short, markdown(report).encode("utf-8"))
         put(out / "report.html", page(report).encode("utf-8"))
-    except OSError as error:
-        raise unwritable(out, error) from None
-
-
-def unwritable(out: Path, error: OSError) -> RunFailed:
-    """What is raised where the disk does not take a report."""
-    return RunFailed(f"{out}: the report could not be written: {error.strerror}")
 
 
 def markdown(document: Document) -> str:

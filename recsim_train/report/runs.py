@@ -47,10 +47,9 @@ def finished(runs: Sequence[RunRecord], examples: float | None = None) -> Docume
 
 def limits(summary: Summary) -> list[str]:
     """Why a prediction is what it is and what would change it, without full stops."""
-    costs = anatomy.reliability(summary)
     return [
         *anatomy.sentences(summary),
-        *costs,
+        *anatomy.reliability(summary),
         *cost.sentences(summary),
         *what_if.sentences(summary),
     ]

@@ -23,7 +23,8 @@ from recsim_train.report.drawing import (
     tip,
 )
 from recsim_train.results.figures import Summary
-from recsim_train.results.statistics import Z95, Z975, holm, t_quantile
+from recsim_train.results.interval import ended
+from recsim_train.results.statistics import Z95, holm, t_quantile
 
 CHANCE = 0.05
 """With which probability at most one change or more of all that are asked is shown where there is
@@ -132,7 +133,8 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
         said = [f"{step} more of any resource or price changes nothing that can be told from noise"]
     said += [f"With {' or '.join(servers)}"] if servers else []
     said += [f"{name_of(n)[0].upper()}{name_of(n)[1:]}: {why}" for n, why in asked.skipped.items()]
-    made = made_of(summary.facts.calibration_errors, _ended(summary))
+    error = ended(summary.examples_per_second, summary.ci95)
+    made = made_of(summary.facts.calibration_errors, error)
     if not made and summary.facts.calibration_ci95 is None:
         made = [_no_interval(summary, "the profile says nothing of its prices' errors")]
     return said + made + (_knee(summary, step) if summary.facts.calibration_errors else [])
@@ -140,9 +142,9 @@ def sentences(summary: Summary, most: int = 6) -> list[str]:
 
 def _no_interval(summary: Summary, why: str) -> str:
     """Where calibration's part of it is not known, the other one is called what it is."""
-    ended = _ended(summary)
-    alone = f"; {CAUSES['simulation']} alone leaves ± {text.percent(Z95 * (ended or 0.0))}"
-    return f"No interval: {why}{'' if ended is None else alone}"
+    error = ended(summary.examples_per_second, summary.ci95)
+    alone = f"; {CAUSES['simulation']} alone leaves ± {text.percent(Z95 * (error or 0.0))}"
+    return f"No interval: {why}{'' if error is None else alone}"
 
 
 def _knee(summary: Summary, step: str) -> list[str]:
@@ -155,13 +157,6 @@ def _knee(summary: Summary, step: str) -> list[str]:
         "a small error with a larger one, and the interval is as wide as the throughput moved when "
         f"all inputs were changed by {step}"
     ]
-
-
-def _ended(summary: Summary) -> float | None:
-    """Relative standard error that a prediction has because it ended."""
-    if not summary.ci95 or not summary.examples_per_second:
-        return None
-    return (summary.ci95[1] - summary.ci95[0]) / (2 * Z975 * summary.examples_per_second)
 
 
 def made_of(errors: Mapping[str, float], simulation: float | None = None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +16,12 @@ from recsim_train.report.document import Chapter, Document, Lines, Picture, Text
 from recsim_train.report.elsewhere import beside, read_measured
 from recsim_train.report.findings import Findings, alone, compare, headlines
 from recsim_train.report.html import fragment
-from recsim_train.report.publish import publish, unwritable
+from recsim_train.report.publish import REPORT, publish
 from recsim_train.report.runs import labels, left_out, load_runs
 from recsim_train.report.timeline import timeline_figure
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
-from recsim_train.results.folder import put, writable
+from recsim_train.results.folder import json_bytes, put, writable, writing
 from recsim_train.results.interval import of_summary
 from recsim_train.results.rundir import RunRecord
 from recsim_train.trace.perfetto import TracedRun, trace_file
@@ -108,8 +107,8 @@ def kept(made: Report, pictures: Mapping[str, Picture], out: Path | None) -> Rep
     """A report as it is, or written, with the place of its page at its end."""
     if out is None:
         return made
-    numbers = json.dumps(made.document, indent=2, allow_nan=False, ensure_ascii=False)
-    publish(out, made.report, pictures, "summary.md", {"summary.json": f"{numbers}\n".encode()})
+    numbers = {"summary.json": json_bytes(made.document)}
+    publish(out, made.report, pictures, "summary.md", numbers)
     place = Lines([str(out / "report.html")], Where.TERMINAL, lead="page")
     return replace(made, out=out, report=replace(made.report, items=[*made.report.items, place]))
 
@@ -174,10 +173,8 @@ def _traces(
 ) -> dict[int, tuple[str, Mapping[str, str]]]:
     """Perfetto files of both worlds by number: (file name, what was left out)."""
     shown = enumerate(comparisons[:MOST_DETAILED], start=1)
-    try:
+    with writing(out, REPORT):
         return {number: _trace(out, number, c) for number, c in shown}
-    except OSError as error:
-        raise unwritable(out, error) from None
 
 
 def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:

@@ -9,7 +9,6 @@ import itertools
 import math
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -129,10 +128,7 @@ def machine() -> dict[str, object]:
 
 def git_revision() -> str | None:
     """The commit this package is run from, "-modified" if files differ; None outside a checkout."""
-    if (
-        shutil.which("git") is None
-        or _git(_PACKAGE, "ls-files", "--error-unmatch", "__init__.py") is None
-    ):
+    if _git(_PACKAGE, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit = _git(_PACKAGE, "rev-parse", "--short=12", "HEAD")
     if not commit:

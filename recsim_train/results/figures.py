@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from recsim_train.results.folder import clean
+from recsim_train.results.folder import clean_document
 from recsim_train.results.statistics import Distribution
 from recsim_train.trace.facts import Facts
 
@@ -115,10 +115,7 @@ _SUMMARY = TypeAdapter(Summary)
 
 def document_of(summary: Summary) -> dict[str, Any]:
     """As JSON can hold it."""
-    found: dict[str, Any] = clean(
-        _SUMMARY.dump_python(summary, exclude_defaults=True, warnings=False)
-    )
-    return found
+    return clean_document(_SUMMARY.dump_python(summary, exclude_defaults=True, warnings=False))
 
 
 def summary_of(document: dict[str, Any]) -> Summary:

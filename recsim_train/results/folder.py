@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import fcntl
 import hashlib
@@ -13,12 +12,13 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.signals import held
 
 _LONGEST = 100
 """Characters of a name in a path: file systems take 255, of which others follow."""
@@ -46,6 +46,12 @@ def numbered(name: str) -> Iterator[str]:
     """The names to try until one is free: name, name-2, name-3 ..."""
     yield name
     yield from (f"{name}-{number}" for number in itertools.count(2))
+
+
+def base_path(out: Path, name: str, kind: str) -> Path:
+    """Where a sweep, validation or recommendation of an experiment goes: experiment-kind, of which
+    further ones have "-2" and so on behind it."""
+    return out / f"{slug(name, 'experiment')}-{kind}"
 
 
 def free_path(base: Path) -> Path:
@@ -90,26 +96,29 @@ def writable(folder: Path, name: str = "") -> None:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a reader never meets half of it. Raises OSError, which
-    names ``path``, and leaves nothing then."""
+    """Write a file whole or not at all, also when Ctrl-C or SIGTERM come meanwhile: a reader never
+    meets half of it. Raises OSError, which names ``path``, and leaves nothing then."""
     part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+    with held():
+        try:
+            part.write_bytes(content)
+            part.replace(path)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        finally:
+            with suppress(OSError):
+                part.unlink()
 
 
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raise RunFailed, which names ``path``, where the disk does not take what is written."""
+@contextmanager
+def writing(path: Path, what: str = "") -> Iterator[None]:
+    """Raise RunFailed, which names ``path``, where the disk does not take what is written. ``what``
+    is written there, such as "the report "."""
     try:
         yield
     except OSError as error:
-        raise RunFailed(f"{path}: could not be written: {error.strerror or error}") from None
+        said = f"{path}: {what}could not be written: {error.strerror or error}"
+        raise RunFailed(said) from None
 
 
 def json_bytes(content: object, indent: int = 2) -> bytes:
@@ -143,7 +152,7 @@ def clean(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(k): clean(v) for k, v in value.items()}
+        return clean_document(value)
     if isinstance(value, list | tuple | set | frozenset):
         items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         return [clean(v) for v in items]
@@ -153,6 +162,16 @@ def clean(value: Any) -> Any:
     if callable(item) and getattr(value, "shape", None) == ():
         return clean(item())
     return str(value)
+
+
+def clean_document(content: Mapping[str, Any]) -> dict[str, Any]:
+    """`clean` of a mapping."""
+    return {str(k): clean(v) for k, v in content.items()}
+
+
+def hash_of(content: object) -> str:
+    """SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(clean(content), sort_keys=True).encode()).hexdigest()
 
 
 def is_sweep(path: Path) -> bool:

@@ -53,6 +53,13 @@ def _known(ends: Ends) -> Interval | None:
     return ends[0], ends[1]
 
 
+def ended(eps: float | None, simulation: Ends) -> float | None:
+    """Relative standard error that a prediction of ``eps`` examples per second has because it
+    ended, by its 95 % interval; None: not known."""
+    ends = _known(simulation)
+    return (ends[1] - ends[0]) / (2.0 * Z975 * eps) if ends and eps else None
+
+
 def of_summary(summary: Summary, seeds: Sequence[float] = ()) -> Interval | None:
     """`interval` of a prediction's run; of a measured one, which has no prices, 90 % of what its
     windows show."""

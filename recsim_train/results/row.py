@@ -8,7 +8,7 @@ from typing import Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Summary, document_of
-from recsim_train.results.folder import clean
+from recsim_train.results.folder import clean_document
 from recsim_train.results.whole import BILLION, whole_training
 from recsim_train.trace.facts import Facts
 
@@ -110,8 +110,7 @@ def row_of(
         "wall_seconds": None,
         "run_id": None,
     }
-    cleaned: dict[str, Any] = clean(row)
-    return cleaned
+    return clean_document(row)
 
 
 def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:

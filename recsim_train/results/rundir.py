@@ -8,8 +8,6 @@ overwritten: a second one of the same settings gets "-2" behind its name.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -19,14 +17,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.dump import comparison_key, resolved
+from recsim_train.config.errors import UserError
 from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, made_anew
 from recsim_train.results.figures import Summary, document_of, summary_of
-from recsim_train.results.folder import clean, newest_first, numbered, read_json, slug
+from recsim_train.results.folder import (
+    clean,
+    clean_document,
+    hash_of,
+    json_bytes,
+    newest_first,
+    numbered,
+    read_json,
+    slug,
+    writing,
+)
 from recsim_train.results.interval import of_summary
 from recsim_train.results.summary import data_dependent, summarise
 from recsim_train.signals import held, note_finished
@@ -127,8 +136,6 @@ def _status(ended: Status, facts: Facts) -> str:
 
 def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
     """SHA-256 of everything that decides a run's outcome: settings, strategy, seed, profile."""
-    from recsim_train.config.dump import comparison_key
-
     content = {
         "key": comparison_key(plan.experiment, plan.strategy),
         "experiment": plan.experiment.model_dump(
@@ -138,7 +145,7 @@ def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
         "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
         "world": world,
     }
-    return hashlib.sha256(json.dumps(clean(content), sort_keys=True).encode()).hexdigest()
+    return hash_of(content)
 
 
 def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
@@ -149,8 +156,6 @@ def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:
 
 def manifest_of(plan: Plan, world: World, cluster: Cluster | None, run_id: str) -> dict[str, Any]:
     """What is run, without what becomes of it."""
-    from recsim_train.config.dump import comparison_key, resolved
-
     return {
         "tool": "recsim-train",
         "format": FORMAT,
@@ -194,11 +199,9 @@ def write_run(
     base, said = base_name(plan, world, cluster), _status(status, outcome.facts)
     if outcome.facts.diverged is not None:
         message = message or outcome.facts.diverged.why
-    try:
+    with writing(out, "the run "):
         out.mkdir(parents=True, exist_ok=True)
         run_id = base if world == "simulated" else _claim(out, base)
-    except OSError as error:
-        raise RunFailed(f"{out}: the run cannot be written: {error.strerror or error}") from None
     if world == "simulated":
         environment = {"versions": environment.get("versions", {})}
     manifest = {
@@ -216,18 +219,14 @@ def write_run(
     target = out / run_id
     aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))  # `clear` knows the name
     try:
-        aside.chmod(0o755)
-        for file, content in documents.items():
-            text = json.dumps(clean(content), indent=2, allow_nan=False, ensure_ascii=False)
-            (aside / file).write_text(text + "\n", encoding="utf-8")
-        tables.write_tables(
-            aside, iterations=outcome.iterations, totals=outcome.totals, spans=outcome.spans
-        )
-        _into_place(aside, target)
-    except OSError as error:
-        raise RunFailed(
-            f"{target}: the run could not be written: {error.strerror or error}"
-        ) from None
+        with writing(target, "the run "):
+            aside.chmod(0o755)
+            for file, content in documents.items():
+                (aside / file).write_bytes(json_bytes(clean(content)))
+            tables.write_tables(
+                aside, iterations=outcome.iterations, totals=outcome.totals, spans=outcome.spans
+            )
+            _into_place(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -384,5 +383,4 @@ def run_document(record: RunRecord) -> dict[str, Any]:
     figures = document_of(record.summary)
     if record.world == "simulated":
         figures["interval90"] = of_summary(record.summary)
-    document: dict[str, Any] = clean({**leading, **figures, **leading})
-    return document
+    return clean_document({**leading, **figures, **leading})

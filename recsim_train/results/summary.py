@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Performed, Summary, Synchronisation
@@ -190,9 +191,7 @@ def counts_by_effect(totals: dict[TotalKey, Total]) -> dict[str, Performed]:
 
 def mean_iteration(iterations: Sequence[Iteration]) -> float | None:
     """Mean seconds of one iteration of one training loop."""
-    if not iterations:
-        return None
-    return math.fsum(i.end - i.start for i in iterations) / len(iterations)
+    return fmean(i.end - i.start for i in iterations) if iterations else None
 
 
 def time_by(
@@ -226,11 +225,7 @@ def loss_ends(
     losses = [(i.iteration, i.loss) for i in iterations if i.loss is not None]
     early = [loss for number, loss in losses if number < warmup + tenth]
     late = [loss for number, loss in losses if number >= warmup + steps - tenth]
-    return _mean(early), _mean(late)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    return fmean(early) if early else None, fmean(late) if late else None
 
 
 def data_dependent(plan: Plan, *, thresholds: bool = True) -> list[str]:

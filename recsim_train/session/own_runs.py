@@ -45,8 +45,7 @@ def predicted(own: OwnRun, cluster: Cluster, *, quick: bool = False) -> Said:
             for one in operations
             if one.operation in seen and one.operation in took
         )
-    asked = plan.experiment.simulation.model_copy(update={"what_if_steps": _WHAT_IF_STEPS[quick]})
-    spec = plan.experiment.model_copy(update={"simulation": asked})
+    spec = plan.experiment.having("simulation", what_if_steps=_WHAT_IF_STEPS[quick])
     told = plain.model_copy(update={"operations": operations})
     outcome = simulate(replace(plan, experiment=spec), told)
     errors, ledger = outcome.facts.calibration_errors, outcome.facts.ledger
@@ -77,9 +76,8 @@ def _unscaled(plan: Plan, plain: Cluster) -> tuple[MeasuredOperation, ...]:
 
 
 def _shorter(plan: Plan) -> Plan:
-    rules = plan.experiment.training
-    fewer = rules.model_copy(update={"steps": min(rules.steps, _STEPS)})
-    return replace(plan, experiment=plan.experiment.model_copy(update={"training": fewer}))
+    steps = min(plan.experiment.training.steps, _STEPS)
+    return replace(plan, experiment=plan.experiment.having("training", steps=steps))
 
 
 def _rate(outcome: Outcome) -> float:

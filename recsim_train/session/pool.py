@@ -58,13 +58,6 @@ def simulate_point(task: Task, simulator: Simulator, keep: Keep | None) -> Finis
     return task.number, row
 
 
-def simulate_points(
-    tasks: Sequence[Task], jobs: int, keep: Keep | None = None, *, meter: Meter = unseen
-) -> Generator[Finished, None, None]:
-    """Figures of the tasks: `each` of them simulated."""
-    yield from each(simulate_point, tasks, jobs, keep, meter=meter)
-
-
 Work = Callable[[Task, Simulator, Keep | None], Finished]
 """What is done with a task; a function of a module, since other processes look it up there."""
 

@@ -196,15 +196,6 @@ def check_one_size(plans: Sequence[Plan]) -> None:
         )
 
 
-def needs_ids(plan: Plan) -> bool:
-    """Whether sizes of this plan depend on the data, so that predicting needs the file."""
-    embedding = plan.embedding
-    if embedding is None:
-        return False
-    variable = any(table.variable for table in plan.experiment.model.tables)
-    return variable or bool(embedding.split_tables) or embedding.service.pooling == "worker"
-
-
 _MOST_SOURCES = 3
 """Of the jobs of a sweep, which are said; of more it is their number."""
 
@@ -218,6 +209,8 @@ def sources(jobs: Sequence[Job]) -> list[str]:
 
 def ensure_all_data(jobs: Sequence[Job], caller: Caller) -> None:
     """The data files of these jobs, each once, and what they are: see `ensure_data`."""
+    from recsim_train.data.counts import depends_on_data
+
     for said in sources(jobs):
         caller.say(f"data: {said}")
     needed: dict[object, bool] = {}
@@ -226,7 +219,7 @@ def ensure_all_data(jobs: Sequence[Job], caller: Caller) -> None:
         spec = job.loaded.experiment
         key = spec.model, spec.data
         own.setdefault(key, job.loaded)
-        needed[key] = needed.get(key, False) or job.world == "real" or needs_ids(job.plan)
+        needed[key] = needed.get(key, False) or job.world == "real" or depends_on_data(job.plan)
     for place, loaded in own.items():
         if needed[place] or loaded.sweep is None:
             ensure_data(loaded, caller, make=needed[place])

@@ -214,5 +214,4 @@ def _with_speeds(cluster: Cluster, more: tuple[MachineSpeed, ...], *, add: bool)
         return cluster
     known = (None if add else calibration.machine_speed) or MachineSpeeds()
     speeds = known.model_copy(update={"between": (*known.between, *more)})
-    told = calibration.model_copy(update={"machine_speed": speeds})
-    return cluster.model_copy(update={"calibration": told})
+    return cluster.having("calibration", machine_speed=speeds)

@@ -113,7 +113,10 @@ class Study:
         points = self.points
         if what_if:
             asked = SWEPT if self.swept else {"what_if_steps": WHAT_IF_STEPS}
-            points = tuple(_with_what_if(point, asked) for point in points)
+            points = tuple(
+                replace(point, experiment=asking_what_if(point.experiment, asked))
+                for point in points
+            )
         return _planned(points, profiles, caller)
 
 
@@ -180,9 +183,8 @@ def _settings(loaded: Loaded, choice: StrategyChoice, known: Schemas) -> dict[st
     }
 
 
-def _with_what_if(loaded: Loaded, asked: Mapping[str, int]) -> Loaded:
-    """An experiment is asked what would change it, as far as its settings do not say how."""
-    given = loaded.experiment.simulation
-    unsaid = {name: value for name, value in asked.items() if getattr(given, name) is None}
-    update = {"simulation": given.model_copy(update=unsaid)}
-    return replace(loaded, experiment=loaded.experiment.model_copy(update=update))
+def asking_what_if(spec: Experiment, usual: Mapping[str, int]) -> Experiment:
+    """The experiment, of which it is asked what would change it: as ``usual``, where its settings
+    do not say how."""
+    unsaid = {k: value for k, value in usual.items() if getattr(spec.simulation, k) is None}
+    return spec.having("simulation", **unsaid)

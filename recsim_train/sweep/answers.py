@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 from typing import Any
 
 from recsim_train.config.sweep import written
@@ -185,12 +187,14 @@ def _same_work(
     ]  # fmt: skip
     if not common:
         return _depends(label, values, cases, tied)
-    chosen = common[0] if costs else max(common, key=lambda v: _mean(v, cases))
+    speeds = {v: fmean(case[v].eps for _, case in cases if v in case) for v in common}
+    chosen = common[0] if costs else max(common, key=speeds.__getitem__)
     apart = {v: _gains(chosen, v, cases) for v in there if v != chosen}
     alike = {v: gains for v, gains in apart.items() if v in common}
     rest = {v: gains for v, gains in apart.items() if v not in common}
     nothing = all(abs(gain) <= _NOTHING for gains in alike.values() for gain in gains)
-    why = [f"{values[v]} gives {_range(gains, _signed)}" for v, gains in (alike | rest).items()]
+    signed = partial(text.percent, signed=True)
+    why = [f"{values[v]} gives {_range(gains, signed)}" for v, gains in (alike | rest).items()]
     if not rest:
         short = "no difference" if nothing else "no sure difference"
         if costs:
@@ -216,19 +220,10 @@ def _depends(
     return SettingAnswer(label, "it depends", f"best, or as good as the best: {listed(said)}")
 
 
-def _mean(value: Any, cases: Sequence[tuple[str, Case]]) -> float:
-    found = [case[value].eps for _, case in cases if value in case]
-    return sum(found) / len(found)
-
-
 def _gains(chosen: Any, other: Any, cases: Sequence[tuple[str, Case]]) -> list[float]:
     """How much faster the other is, relative, in each case that has both."""
     both = [case for _, case in cases if chosen in case and other in case]
     return [case[other].eps / case[chosen].eps - 1 for case in both]
-
-
-def _signed(share: float) -> str:
-    return text.percent(share, signed=True)
 
 
 def _range(figures: Sequence[float], said: Any) -> str:

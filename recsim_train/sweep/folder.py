@@ -18,17 +18,16 @@ from recsim_train.config.errors import UserError
 from recsim_train.results.environment import made_anew
 from recsim_train.results.folder import (
     SWEEP,
-    clean,
+    clean_document,
     is_sweep,
     json_bytes,
     newest_first,
     put,
     read_json,
-    slug,
     writing,
 )
 from recsim_train.results.row import COLUMNS, COMPLETE
-from recsim_train.signals import held, note_finished
+from recsim_train.signals import note_finished
 
 FORMAT = 1
 TABLE, CSV, POINTS = "sweep.parquet", "sweep.csv", "points"
@@ -70,7 +69,7 @@ class SweepFolder:
         with writing(self.path):
             (self.path / POINTS).mkdir(parents=True, exist_ok=True)
             try:
-                _put(self.path / SWEEP, json_bytes(self.header, indent=1))
+                put(self.path / SWEEP, json_bytes(self.header, indent=1))
             except OSError:
                 if new:
                     self.abandon()
@@ -80,14 +79,14 @@ class SweepFolder:
         """Keep a finished point."""
         self.rows[number] = row
         with writing(self.path):
-            _put(self.path / POINTS / f"{number:06d}.json", json_bytes(row, indent=1))
+            put(self.path / POINTS / f"{number:06d}.json", json_bytes(row, indent=1))
 
     def finish(self) -> SweepRecord:
         """Write the tables of what is finished; once all points are, their files go."""
         rows = [self.full_row(number) for number in sorted(self.rows)]
         with writing(self.path):
-            _put(self.path / TABLE, _parquet(rows, self.header))
-            _put(self.path / CSV, _csv(rows, self.header))
+            put(self.path / TABLE, _parquet(rows, self.header))
+            put(self.path / CSV, _csv(rows, self.header))
             if len(rows) == len(self.header["points"]):
                 shutil.rmtree(self.path / POINTS, ignore_errors=True)
         if any(row["status"] == COMPLETE for row in rows):
@@ -120,7 +119,7 @@ def header_of(
     ``axes``: values by swept setting; ``points``: ``{"values", "strategy", "options",
     "identity"}`` of each row; ``settings``: flat, of the first point, to say what changed.
     """
-    cleaned: dict[str, Any] = clean(
+    return clean_document(
         {
             "tool": "recsim-train",
             "format": FORMAT,
@@ -133,12 +132,6 @@ def header_of(
             "command": list(command),
         }
     )
-    return cleaned
-
-
-def base_path(out: Path, name: str) -> Path:
-    """Where a sweep goes: experiment-sweep, with "-2" and so on behind it for further ones."""
-    return out / f"{slug(name, 'experiment')}-sweep"
 
 
 def find_started(
@@ -272,9 +265,3 @@ def _csv(rows: Sequence[Mapping[str, Any]], header: Mapping[str, Any]) -> bytes:
             json.dumps(row[c]) if isinstance(row[c], dict | list) else row[c] for c in columns
         )
     return stream.getvalue().encode()
-
-
-def _put(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when Ctrl-C or SIGTERM come meanwhile."""
-    with held():
-        put(path, content)

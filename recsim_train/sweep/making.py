@@ -11,12 +11,12 @@ from recsim_train.config.dump import plain, resolved
 from recsim_train.report.caveats import elsewhere
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, machine
-from recsim_train.results.folder import RUNS, free_path, writable
+from recsim_train.results.folder import RUNS, base_path, free_path, writable
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, flat_settings, row_of
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
 from recsim_train.session.making import Keep
-from recsim_train.session.pool import Finished, Task, simulate_points
+from recsim_train.session.pool import Finished, Task, each, simulate_point
 from recsim_train.sweep import folder as results
 from recsim_train.trace.progress import Meter
 
@@ -99,7 +99,7 @@ def _folder(jobs: Sequence[Job], keep: Keep, caller: Caller) -> results.SweepFol
         code_of(job.plan.strategy for job in jobs),
         repeatable(keep.command),
     )
-    base = results.base_path(keep.out, first.experiment.name)
+    base = base_path(keep.out, first.experiment.name, "sweep")
     started = results.find_started(base, header, caller.say) if keep.resume else None
     folder = results.SweepFolder(started.path if started else free_path(base), header)
     if started is not None:
@@ -123,4 +123,4 @@ def _simulated(
     if sweep is not None and sweep.keep_runs:
         kept = Keep(path / RUNS, command=keep.command)
         writable(kept.out)
-    yield from simulate_points(tasks, processes, kept, meter=meter)
+    return each(simulate_point, tasks, processes, kept, meter=meter)

@@ -20,12 +20,12 @@ from recsim_train.report.tiles import throughput
 from recsim_train.report.winner import UNKNOWN, Row
 from recsim_train.report.write import Report, kept
 from recsim_train.results.commands import local_profile, reproducing
-from recsim_train.results.folder import writable
+from recsim_train.results.folder import base_path, writable
 from recsim_train.results.interval import of_row
 from recsim_train.sweep.answers import headline
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
-from recsim_train.sweep.folder import SweepRecord, base_path, read_sweep
+from recsim_train.sweep.folder import SweepRecord, read_sweep
 
 MOST_ROWS = 24
 """A longer table is no help on a terminal: then the best points stand for it."""
@@ -245,5 +245,5 @@ def _repeating(record: SweepRecord) -> list[str]:
     header = record.header
     command = list(map(str, header["command"]))
     profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
-    result = base_path(Path(), str(header["name"])).name
+    result = base_path(Path(), str(header["name"]), "sweep").name
     return reproducing([(command, local_profile(command, profile))], result)

@@ -5,8 +5,6 @@ Errors are raw: nothing that was measured is corrected.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -18,7 +16,7 @@ from recsim_train.config.experiment import Experiment
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.validation import Tier
 from recsim_train.results.environment import machine, same_machine
-from recsim_train.results.folder import clean
+from recsim_train.results.folder import hash_of
 from recsim_train.results.interval import of_row
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
@@ -244,8 +242,7 @@ def _key(experiment: Experiment, job: Job, tier: Tier) -> str:
     if tier == "machine":
         return key
     cluster = job.profile.model_dump(mode="json")
-    content = [key, cluster, job.plan.experiment.execution.compute]
-    return hashlib.sha256(json.dumps(clean(content), sort_keys=True).encode()).hexdigest()[:12]
+    return hash_of([key, cluster, job.plan.experiment.execution.compute])[:12]
 
 
 def label_of(job: Job, tier: Tier = "machine") -> str:
@@ -264,13 +261,8 @@ def label_of(job: Job, tier: Tier = "machine") -> str:
 def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predicted:
     """A configuration with the figures of its prediction (`recsim_train.results.row.row_of`)."""
     spec, choice = job.loaded.experiment, job.plan.strategy
-    alone = spec.model_copy(
-        update={
-            "roles": spec.roles.model_copy(update={"trainers": 1}),
-            # how long it is measured does not make it another setting
-            "training": spec.training.model_copy(update={"steps": 1, "warmup_steps": 0}),
-        }
-    )
+    # how long it is measured does not make it another setting
+    alone = spec.having("roles", trainers=1).having("training", steps=1, warmup_steps=0)
     of_cluster = {}
     if tier == "emulated":
         of_cluster = {

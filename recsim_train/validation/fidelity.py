@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import comb
 from statistics import median
 from typing import Any
 
@@ -183,22 +184,19 @@ class Fidelity:
         rows = self.measured
         known = [row.spread for row in rows if row.spread is not None]
         usual = median(known) if known else 0.0
-        pairs = right = within = 0
+        pairs = right = 0
         for a, b in itertools.combinations(rows, 2):
             first, second = a.measured, b.measured
             assert first is not None
             assert second is not None
             if a.spread is None or b.spread is None:
-                within += 1
                 continue
             noise = first * max(a.spread, usual) + second * max(b.spread, usual)
-            if abs(first - second) <= noise:
-                within += 1
-                continue
-            pairs += 1
-            apart = a.predicted.examples_per_second - b.predicted.examples_per_second
-            right += apart * (first - second) > 0
-        return Order(pairs, right, within)
+            if abs(first - second) > noise:
+                pairs += 1
+                apart = a.predicted.examples_per_second - b.predicted.examples_per_second
+                right += apart * (first - second) > 0
+        return Order(pairs, right, comb(len(rows), 2) - pairs)
 
     @property
     def coverage(self) -> tuple[int, int]:

@@ -8,7 +8,6 @@ each run's file names its hash, so that predictions that came after a run are fo
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import shutil
 from collections.abc import Mapping, Sequence
@@ -21,18 +20,18 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.folder import (
     PREDICTIONS,
-    clean,
+    clean_document,
     free_path,
+    hash_of,
     is_validation,
     json_bytes,
     newest_first,
     put,
     read_json,
-    slug,
     writing,
 )
 from recsim_train.results.row import COMPLETE, FAILED
-from recsim_train.signals import held, note_finished
+from recsim_train.signals import note_finished
 from recsim_train.validation.configurations import Measured, Predicted
 
 FORMAT = 2
@@ -50,11 +49,6 @@ AGREED = {
 def now() -> str:
     """The time, to the microsecond."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-def hash_of(content: object) -> str:
-    """SHA-256 of plain data."""
-    return hashlib.sha256(json.dumps(clean(content), sort_keys=True).encode()).hexdigest()
 
 
 def profile_hash(cluster: Cluster) -> str:
@@ -84,15 +78,14 @@ class ValidationFolder:
     def start(cls, base: Path, content: Mapping[str, Any]) -> ValidationFolder:
         """A new folder, ``base`` or the next free name after it, with its predictions, dated."""
         path = free_path(base)
-        predictions: dict[str, Any] = clean(
+        predictions = clean_document(
             {"tool": "recsim-train", "format": FORMAT, "made": now(), **content}
         )
         written = json_bytes(predictions, indent=1)
         with writing(path):
             (path / MEASURED).mkdir(parents=True)
             try:
-                with held():
-                    put(path / PREDICTIONS, written)
+                put(path / PREDICTIONS, written)
             except OSError:
                 shutil.rmtree(path, ignore_errors=True)
                 raise
@@ -133,9 +126,9 @@ class ValidationFolder:
 
     def add(self, run: Mapping[str, Any]) -> None:
         """Keep a run; one of the same repeat and configuration is replaced."""
-        kept: dict[str, Any] = clean({**run, "predictions": self.sha256})
+        kept = clean_document({**run, "predictions": self.sha256})
         self.runs[kept["repeat"], kept["number"]] = kept
-        with writing(self.path), held():
+        with writing(self.path):
             name = f"{kept['repeat']:03d}-{kept['number']:04d}.json"
             put(self.path / MEASURED / name, json_bytes(kept, indent=1))
 
@@ -192,20 +185,13 @@ def _pair(value: Sequence[float] | None) -> tuple[float, float] | None:
     return None if value is None else (value[0], value[1])
 
 
-def base_path(out: Path, name: str) -> Path:
-    """Where a validation goes: experiment-validation, with "-2" and so on for further ones."""
-    return out / f"{slug(name, 'experiment')}-validation"
-
-
 def find_started(base: Path, agreed: Mapping[str, str]) -> ValidationFolder | None:
     """The newest validation of exactly this, for ``--resume``; None: there is none of this name.
 
     Raises UserError, which says what changed, where there are only others.
     """
     changed = ""
-    for path in newest_first(base):
-        if not is_validation(path):
-            continue
+    for path in filter(is_validation, newest_first(base)):
         found = ValidationFolder.read(path)
         theirs = found.predictions.get("agreed", {})
         differing = [said for key, said in AGREED.items() if theirs.get(key) != agreed[key]]

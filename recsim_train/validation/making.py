@@ -12,19 +12,20 @@ from typing import Any
 from recsim_train import __version__
 from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.experiment import Experiment
 from recsim_train.config.frames import framed
 from recsim_train.config.validation import Tier, Validation
 from recsim_train.executor.emulation.layout import as_emulated
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, machine
-from recsim_train.results.folder import PREDICTIONS, RUNS, writable
+from recsim_train.results.folder import PREDICTIONS, RUNS, base_path, hash_of, writable
 from recsim_train.results.row import COMPLETE, FAILED, cpu_by_line
 from recsim_train.results.rundir import RunRecord
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
 from recsim_train.session.making import Keep, Maker
-from recsim_train.session.pool import Task, simulate_points
+from recsim_train.session.pool import Task, each, simulate_point
 from recsim_train.session.study import Study
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import (
@@ -114,7 +115,7 @@ def validate(
         caller.say(f"note: {sentence}")
     keep = Keep(Path(out), emulate=emulate, command=caller.command)
     writable(keep.out)
-    base = results.base_path(keep.out, first.loaded.experiment.name)
+    base = base_path(keep.out, first.loaded.experiment.name, "validation")
     agreed = _agreed(jobs, wanted)
     folder = results.find_started(base, agreed) if resume else None
     refused = prepare.not_carried(jobs, some_may=True, caller=caller) if emulate else {}
@@ -137,9 +138,9 @@ def validate(
 def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
     """What must not change between predictions and runs, as hashes."""
     return {
-        "configurations": results.hash_of([key_of(job, wanted.tier) for job in jobs]),
+        "configurations": hash_of([key_of(job, wanted.tier) for job in jobs]),
         "profile": _profiles_hash(jobs),
-        "gates": results.hash_of(wanted.gates.model_dump(mode="json")),
+        "gates": hash_of(wanted.gates.model_dump(mode="json")),
         "seed": str(wanted.seed),
         "code": code_of(job.plan.strategy for job in jobs),
     }
@@ -148,7 +149,7 @@ def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
 def _profiles_hash(jobs: Sequence[Job]) -> str:
     """Of the profile; of several, of all of them."""
     hashes = list(dict.fromkeys(results.profile_hash(job.profile) for job in jobs))
-    return hashes[0] if len(hashes) == 1 else results.hash_of(hashes)
+    return hashes[0] if len(hashes) == 1 else hash_of(hashes)
 
 
 def _predictions(
@@ -162,7 +163,7 @@ def _predictions(
     tasks = [Task(number, job.plan, job.profile) for number, job in enumerate(jobs)]
     rows: dict[int, dict[str, Any]] = {}
     with caller.progress(f"predicting {len(jobs)} configurations") as progress:
-        for number, row in simulate_points(tasks, processes, meter=progress):
+        for number, row in each(simulate_point, tasks, processes, meter=progress):
             if row["status"] != COMPLETE or not row["examples_per_second"]:
                 raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row['message']}")
             rows[number] = row
@@ -275,17 +276,10 @@ def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
     """The figures of one run. Raises RunFailed."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix="recsim-train-validation-") as aside:
-            record = _made(job, Path(aside), keep)
-            return _figures(record) | _emulated(record, job)
+            return _figures(_made(job, Path(aside), keep), job.plan.experiment)
     writable(kept)
     record = _made(job, kept, keep)
-    return _figures(record) | _emulated(record, job) | {"run_id": record.run_id}
-
-
-def _emulated(record: RunRecord, job: Job) -> dict[str, Any]:
-    if record.summary.facts.emulated is None:
-        return {}
-    return emulated_figures(record.summary, job.plan.experiment)
+    return _figures(record, job.plan.experiment) | {"run_id": record.run_id}
 
 
 def _made(job: Job, out: Path, keep: Keep) -> RunRecord:
@@ -309,13 +303,13 @@ def _counting(figures: dict[str, Any], entry: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _figures(record: RunRecord) -> dict[str, Any]:
+def _figures(record: RunRecord, experiment: Experiment) -> dict[str, Any]:
     summary = record.summary
     if not summary.examples_per_second:
         raise RunFailed("it counted no iteration, so it has no throughput")
     speeds = summary.facts.machine_speed
     use = summary.facts.ledger.machine if summary.facts.ledger is not None else None
-    return {
+    figures = {
         "status": record.status,
         "message": None if record.status == COMPLETE else str(record.manifest["message"]),
         "examples_per_second": summary.examples_per_second,
@@ -326,3 +320,6 @@ def _figures(record: RunRecord) -> dict[str, Any]:
         "cpu": cpu_by_line(summary),
         "run_id": None,
     }
+    if summary.facts.emulated is not None:
+        figures |= emulated_figures(summary, experiment)
+    return figures

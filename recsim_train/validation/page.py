@@ -18,7 +18,7 @@ from recsim_train.report.machine import speed_sentence
 from recsim_train.report.publish import publish
 from recsim_train.report.what_if import made_of
 from recsim_train.results.drift import MOVED
-from recsim_train.results.folder import clean, json_bytes, put, writing
+from recsim_train.results.folder import clean_document, json_bytes, put, writing
 from recsim_train.results.row import FAILED
 from recsim_train.signals import held
 from recsim_train.validation import folder as results
@@ -61,7 +61,7 @@ class Validated:
     def document(self) -> dict[str, Any]:
         """The result file: predictions, runs, figures and gates, which needs no other file."""
         predictions, runs = self.folder.predictions, self.folder.runs
-        found: dict[str, Any] = clean(
+        return clean_document(
             {
                 **predictions,
                 "predictions_sha256": self.folder.sha256,
@@ -73,7 +73,6 @@ class Validated:
                 "runs": sorted(runs.values(), key=lambda run: str(run["started"])),
             }
         )
-        return found
 
     @property
     def complete(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from recsim_train.config.load import load_experiment
+from recsim_train.config.load import load_points
 from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.program import TaggedNet
@@ -296,13 +296,13 @@ def test_every_claim_of_ours_is_complete(path: Path, tmp_path: Path) -> None:
     file = tmp_path / path.name
     file.write_text(yaml.safe_dump(experiment), encoding="utf-8")
     for overrides in claim.variants.values():
-        own = load_experiment(file, [*claim.common, *overrides], schemas())
+        own = load_points(file, [*claim.common, *overrides], schemas())[0]
         assert len(own.experiment.strategies) == 1
     chosen = [*claim.common, *claim.variants[claim.checks[0].of[0]]]
-    first = load_experiment(file, chosen, schemas())
+    first = load_points(file, chosen, schemas())[0]
     for varied in claim.sensitivity.values():
         for changes in varied.values():
-            changed = load_experiment(file, [*chosen, *changes], schemas())
+            changed = load_points(file, [*chosen, *changes], schemas())[0]
             profiles = [
                 load_cluster(e.experiment.cluster, sets=e.profile_sets) for e in (first, changed)
             ]
@@ -332,7 +332,7 @@ def test_the_hierarchical_claim_cuts_the_model(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(experiment), encoding="utf-8")
     owned, groups = {}, {}
     for name, overrides in claim.variants.items():
-        own = load_experiment(file, [*claim.common, *overrides], schemas())
+        own = load_points(file, [*claim.common, *overrides], schemas())[0]
         plan = build_plan(own.experiment, own.experiment.strategies[0])
         if isinstance(plan.net, TaggedNet):
             owned[name] = {plan.net.elements(host) for host in range(plan.net.hosts)}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from recsim_train.calibration import speed
+from recsim_train.calibration import child, speed
 from recsim_train.calibration.own import measure
 from recsim_train.calibration.own.measure import (
     Seen,
@@ -72,7 +72,7 @@ def children(
     Child.prices = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
     Child.cells = asked("allreduce")
     Child.speeds = itertools.cycle((1.0, 2.0, 4.0))
-    monkeypatch.setattr(measure, "MeasuringProcess", Child)
+    monkeypatch.setattr(child, "MeasuringProcess", Child)
     monkeypatch.setattr(measure.environment, "cores", lambda: 1)
     return Child
 
@@ -119,7 +119,7 @@ def test_nothing_is_read_beside_operations_that_are_measured(
         read.append(rounds)
         return at
 
-    monkeypatch.setattr(measure, "MeasuringProcess", Counted)
+    monkeypatch.setattr(child, "MeasuringProcess", Counted)
     monkeypatch.setattr(speed, "measure_speed", reading)
     at = MachineSpeed(products=0.8, gather=0.8, interpreter=0.8, loopback=0.8)
     told = Calibration(

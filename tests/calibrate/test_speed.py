@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from recsim_train.calibration import reference_work, speed
+from recsim_train.calibration import child, reference_work, speed
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed
 from tests.clock import LIMIT, by_the_clock, tried_anew
@@ -91,7 +91,7 @@ def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
             assert heard.count("go") % 3 == 0  # all work before one is waited for
             return {"speeds": dict.fromkeys(MachineSpeed.model_fields, 1.0 + self.number)}
 
-    monkeypatch.setattr(speed, "MeasuringProcess", Core)
+    monkeypatch.setattr(child, "MeasuringProcess", Core)
     monkeypatch.setattr(speed, "cores", lambda: 3)
     assert speed.measure_speed(11).overall == pytest.approx(2.0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import load_experiment
+from recsim_train.config.load import load_points
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.strategy.registry import schemas
 
@@ -22,7 +22,7 @@ def write(folder: Path, text: str) -> Path:
 
 def failure(path: Path, sets: tuple[str, ...] = ()) -> str:
     with pytest.raises(UserError) as caught:
-        load_experiment(path, sets, schemas())
+        load_points(path, sets, schemas())[0]
     text = str(caught.value)
     for jargon in ("pydantic", "Input should", "Value error", "type=", "http", "Traceback"):
         assert jargon not in text
@@ -311,7 +311,7 @@ def test_bad_experiments_are_explained(tmp_path: Path, text: str, fragment: str)
 
 
 def test_the_good_one_is_good(tmp_path: Path) -> None:
-    assert load_experiment(write(tmp_path, GOOD), (), schemas()).experiment.name == "good"
+    assert load_points(write(tmp_path, GOOD), (), schemas())[0].experiment.name == "good"
 
 
 def test_shows_place_line_and_caret(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_all_problems_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
         "strategy: {kind: flat_ps, every: no}\n",
     )
     with pytest.raises(ConfigErrors) as caught:
-        load_experiment(path, ["training.threads=0"], schemas())
+        load_points(path, ["training.threads=0"], schemas())[0]
     keys = [problem.key for problem in caught.value.problems]
     assert keys == [
         "name",
@@ -398,7 +398,7 @@ class TestFiles:
     def test_byte_order_mark_is_fine(self, tmp_path: Path) -> None:
         path = tmp_path / "u.yaml"
         path.write_text(GOOD, encoding="utf-8-sig")
-        assert load_experiment(path, (), schemas()).experiment.name == "good"
+        assert load_points(path, (), schemas())[0].experiment.name == "good"
 
     def test_a_data_file_by_mistake(self, tmp_path: Path) -> None:
         path = tmp_path / "train.txt"

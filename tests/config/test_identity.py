@@ -10,7 +10,7 @@ import pytest
 
 from recsim_train.config.dump import comparison_key, dump_yaml, resolved
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.load import load_experiment
+from recsim_train.config.load import load_points
 from recsim_train.strategy.registry import schemas
 
 TEXT = """
@@ -28,7 +28,7 @@ execution: {timeout: 90 s}
 def load(folder: Path, *sets: str, text: str = TEXT) -> Experiment:
     path = folder / "e.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_experiment(path, sets, schemas()).experiment
+    return load_points(path, sets, schemas())[0].experiment
 
 
 def key(spec: Experiment, position: int = 0) -> str:

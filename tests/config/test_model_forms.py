@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.experiment import Experiment, Model, Table
-from recsim_train.config.load import load_experiment
+from recsim_train.config.load import load_points
 from recsim_train.config.presets import PRESETS, describe_presets
 from recsim_train.strategy.registry import create, schemas
 
@@ -17,7 +17,7 @@ EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 def load(folder: Path, model: str, strategy: str = "flat_ps") -> Experiment:
     path = folder / "e.yaml"
     path.write_text(f"name: x\nmodel: {model}\nstrategy: {strategy}\n", encoding="utf-8")
-    return load_experiment(path, (), schemas()).experiment
+    return load_points(path, (), schemas())[0].experiment
 
 
 def read(folder: Path, model: str) -> Model:
@@ -26,7 +26,7 @@ def read(folder: Path, model: str) -> Model:
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.name)
 def test_our_own_experiments_load(path: Path) -> None:
-    load_experiment(path, (), schemas())
+    load_points(path, (), schemas())[0]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -101,6 +101,6 @@ def test_empty_sections_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
     text = "name: x\nmodel: tiny\nstrategy: flat_ps\nroles:\ntraining:\ndata:\n  synthetic:\n"
     path.write_text(text)
-    loaded = load_experiment(path, (), schemas())
+    loaded = load_points(path, (), schemas())[0]
     assert loaded.experiment.roles.trainers == 1
     assert loaded.path == path

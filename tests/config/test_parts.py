@@ -11,7 +11,7 @@ import pytest
 
 from recsim_train.config.dump import comparison_key, dump_yaml, resolved
 from recsim_train.config.experiment import StrategyChoice
-from recsim_train.config.load import Loaded, load_experiment
+from recsim_train.config.load import Loaded, load_points
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.schema import experiment_schema
 from recsim_train.strategy.compression import DCT, NoCompression
@@ -24,7 +24,7 @@ HEAD = "name: x\nmodel: tiny\nstrategy: "
 def load(folder: Path, strategy: str, *sets: str) -> Loaded:
     path = folder / "e.yaml"
     path.write_text(HEAD + strategy + "\n", encoding="utf-8")
-    return load_experiment(path, sets, schemas())
+    return load_points(path, sets, schemas())[0]
 
 
 def options(folder: Path, strategy: str, *sets: str) -> Any:
@@ -155,7 +155,7 @@ def test_resolved_reads_back_and_identity_counts_the_part(tmp_path: Path) -> Non
     ]
     path = tmp_path / "again.yaml"
     path.write_text(dump_yaml(data), encoding="utf-8")
-    assert load_experiment(path, (), schemas()).experiment == spec
+    assert load_points(path, (), schemas())[0].experiment == spec
     keys = {comparison_key(s, s.strategies[0]) for s in (plain, spec)}
     assert len(keys) == 2
 

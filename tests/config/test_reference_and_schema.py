@@ -12,7 +12,7 @@ import pytest
 from recsim_train.config.cluster import ASSUMED_THREADS
 from recsim_train.config.dump import plain
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import check_experiment, load_experiment
+from recsim_train.config.load import check_experiment, load_points
 from recsim_train.config.problems import Mistakes
 from recsim_train.config.reference import settings_table
 from recsim_train.config.schema import cluster_schema, experiment_schema
@@ -67,8 +67,8 @@ class TestSettings:
     def test_written_defaults_are_the_defaults(self, tmp_path: Path, row: Any) -> None:
         path = tmp_path / "e.yaml"
         path.write_text(HEAD, encoding="utf-8")
-        plain = load_experiment(path, (), schemas()).experiment
-        said = load_experiment(path, [f"{row.name}={row.default}"], schemas()).experiment
+        plain = load_points(path, (), schemas())[0].experiment
+        said = load_points(path, [f"{row.name}={row.default}"], schemas())[0].experiment
         assert said == plain
 
     def test_types_and_defaults_in_words(self) -> None:

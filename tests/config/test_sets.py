@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.config.load import Loaded, load_experiment
+from recsim_train.config.load import Loaded, load_points
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.sets import parse_value
@@ -20,7 +20,7 @@ LISTED = "name: x\nmodel: tiny\nstrategy: [flat_ps, allreduce, {kind: flat_ps, m
 def load(folder: Path, text: str, *sets: str) -> Loaded:
     path = folder / "e.yaml"
     path.write_text(text, encoding="utf-8")
-    return load_experiment(path, sets, schemas())
+    return load_points(path, sets, schemas())[0]
 
 
 def change(folder: Path, *sets: str, text: str = PLAIN) -> Experiment:
@@ -204,11 +204,11 @@ def test_mistakes_are_counted_where_they_were_written(tmp_path: Path) -> None:
     path.write_text(text)
     sets = ["training.steps=many", "seed=-1"]
     with pytest.raises(ConfigErrors) as error:
-        load_experiment(path, sets, schemas())
+        load_points(path, sets, schemas())[0]
     assert str(error.value).endswith(f"\n3 problems in {path}")
     path.write_text(text.replace("0", "1"))
     with pytest.raises(ConfigErrors) as error:
-        load_experiment(path, sets, schemas())
+        load_points(path, sets, schemas())[0]
     assert str(error.value).endswith("\n2 problems in --set")
     profile = Path(__file__).parents[1] / "frozen-2core.yaml"
     with pytest.raises(ConfigErrors) as error:

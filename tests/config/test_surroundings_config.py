@@ -11,7 +11,7 @@ import pytest
 from recsim_train.config.cluster import ASSUMED_THREADS, FORMAT, Cluster, Costs
 from recsim_train.config.dump import dump_cluster, dump_yaml, plain
 from recsim_train.config.errors import UserError
-from recsim_train.config.load import load_experiment
+from recsim_train.config.load import load_points
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.schema import cluster_schema
@@ -246,7 +246,7 @@ def test_bad_recoveries_are_explained(tmp_path: Path, recovery: str, fragment: s
     path = tmp_path / "e.yaml"
     path.write_text(RECOVERY % recovery, encoding="utf-8")
     with pytest.raises(ConfigErrors) as caught:
-        load_experiment(path, [], schemas())
+        load_points(path, [], schemas())[0]
     assert fragment in str(caught.value)
 
 

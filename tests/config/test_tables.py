@@ -9,7 +9,7 @@ import pytest
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
-from recsim_train.config.load import load_experiment
+from recsim_train.config.load import load_points
 from recsim_train.strategy.registry import schemas
 
 
@@ -20,7 +20,7 @@ def tables(folder: Path, written: str, more: str = "") -> tuple[Table, ...]:
         f"  tables: {written}\n{more}",
         encoding="utf-8",
     )
-    return load_experiment(path, (), schemas()).experiment.model.tables
+    return load_points(path, (), schemas())[0].experiment.model.tables
 
 
 def problem(folder: Path, written: str, more: str = "") -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -362,7 +363,7 @@ def test_longest_fields(
     path = tmp_path / "x.txt"
     path.write_bytes(b"\n".join(lines))
     parser = CriteoText(model, str(path))
-    with TextLines(path) as source:
+    with closing(TextLines(path)) as source:
         batch = parser.batch(source.take(2))
     expected, wrong = reference.batch(lines, model)
     assert wrong[0] == kind

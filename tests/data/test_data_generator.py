@@ -64,9 +64,9 @@ def test_expected_distinct_ids(size: int, exponent: float) -> None:
     seen = [
         len(np.unique(zipf.ranks(draws.uniform(draws.key(n), np.arange(3000))))) for n in range(20)
     ]
-    assert zipf.expected_distinct(3000) == pytest.approx(np.mean(seen), rel=0.015)
-    assert Zipf(1, exponent).expected_distinct(5) == 1
-    assert zipf.expected_distinct(0) == 0
+    assert draws.expected_distinct(size, exponent, 3000) == pytest.approx(np.mean(seen), rel=0.015)
+    assert draws.expected_distinct(1, exponent, 5) == 1
+    assert draws.expected_distinct(size, exponent, 0) == 0
 
 
 def test_counter_numbers_are_uniform_and_independent_of_the_order() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def parsed(
     target = path.with_name("many.txt")
     target.write_text("".join(f"{wrong if n in starts else good}\n" for n in range(rows)))
     parser = CriteoText(model, str(target), limit)
-    with TextLines(target) as lines:
+    with closing(TextLines(target)) as lines:
         while chunks := lines.take(batch):
             parser.batch(chunks)
     parser.check()

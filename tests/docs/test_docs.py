@@ -9,7 +9,7 @@ import pytest
 
 import recsim_train
 import recsim_train.calls
-from recsim_train.config.load import load_experiment
+from recsim_train.config.load import load_points
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.reference import settings_table
 from recsim_train.report.glossary import source
@@ -69,7 +69,7 @@ def test_the_glossary_names_every_effect() -> None:
     "path", sorted((ROOT / "experiments").rglob("*.yaml")), ids=lambda p: p.stem
 )
 def test_every_experiment_loads(path: Path) -> None:
-    assert load_experiment(path, [], schemas()).experiment.strategies
+    assert load_points(path, [], schemas())[0].experiment.strategies
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
@@ -91,8 +91,8 @@ QUICKSTART = ROOT / "experiments" / "quickstart.yaml"
     ],
 )  # fmt: skip
 def test_the_quickstart_accepts_every_swept_setting(override: str) -> None:
-    loaded = load_experiment(QUICKSTART, [override], schemas())
-    assert loaded.experiment != load_experiment(QUICKSTART, [], schemas()).experiment or (
+    loaded = load_points(QUICKSTART, [override], schemas())[0]
+    assert loaded.experiment != load_points(QUICKSTART, [], schemas())[0].experiment or (
         override in {"strategy=flat_ps"}
     )
 
@@ -114,7 +114,7 @@ def strategies_in(text: str) -> list[str]:
 def test_strategies_on_a_page_can_be_chosen(page: Path) -> None:
     for written in strategies_in(page.read_text(encoding="utf-8")):
         if "..." not in written and "N" not in re.findall(r"\w+", written):
-            load_experiment(QUICKSTART, [f"strategy={written}"], schemas())
+            load_points(QUICKSTART, [f"strategy={written}"], schemas())[0]
 
 
 def test_strategies_on_a_page_are_found() -> None:
@@ -134,7 +134,7 @@ def test_every_strategy_is_described_shown_and_compared(kind: str) -> None:
     )
     assert f"\n| `{kind}` | " in readme
     assert re.search(rf"`(strategy: )?{kind}`", text)
-    shown = load_experiment(ROOT / "experiments" / "all_strategies.yaml", [], schemas())
+    shown = load_points(ROOT / "experiments" / "all_strategies.yaml", [], schemas())[0]
     assert kind in {choice.kind for choice in shown.experiment.strategies}
     tests = (ROOT / "tests" / "conformance").glob("test_*.py")
     assert any(f'"{kind}"' in path.read_text(encoding="utf-8") for path in tests)

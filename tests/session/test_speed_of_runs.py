@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import recsim_train
-from recsim_train.calibration import speed
+from recsim_train.calibration import child, speed
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed
 from recsim_train.executor.process import launch
@@ -92,7 +92,7 @@ def test_nothing_reads_beside_a_run(
         return made
 
     monkeypatch.setattr(launch, "execute", execute)
-    monkeypatch.setattr(speed, "MeasuringProcess", Reading)
+    monkeypatch.setattr(child, "MeasuringProcess", Reading)
     monkeypatch.setattr(speed, "cores", lambda: 2)
     (run,) = measure(tmp_path)
     assert started == ["speed"] * 4  # on two cores, before and after

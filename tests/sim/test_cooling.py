@@ -8,7 +8,7 @@ import pytest
 
 from recsim_train.config.cluster import Cooling
 from recsim_train.config.experiment import Model, Table
-from recsim_train.config.load import load_experiment
+from recsim_train.config.load import load_points
 from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.build import build_plan
 from recsim_train.sim.pricing import Pricing
@@ -57,7 +57,7 @@ def test_moved_bytes_by_hand() -> None:
 def test_prices_follow_the_law_and_others_do_not(tmp_path: Path, batch: int) -> None:
     path = tmp_path / "e.yaml"
     path.write_text(EXPERIMENT)
-    spec = load_experiment(path, [f"training.batch_size={batch}"], schemas()).experiment
+    spec = load_points(path, [f"training.batch_size={batch}"], schemas())[0].experiment
     plain = Pricing(spec, CLUSTER, batch)
     cooled = Pricing(spec, CLUSTER.model_copy(update={"cooling": LAW}), batch)
     factor = (moved_bytes(spec.model, batch) / 1e6) ** 0.25
@@ -70,7 +70,7 @@ def test_prices_follow_the_law_and_others_do_not(tmp_path: Path, batch: int) -> 
 def test_a_prediction_spends_by_it(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
     path.write_text(EXPERIMENT)
-    spec = load_experiment(path, [], schemas()).experiment
+    spec = load_points(path, [], schemas())[0].experiment
     plan = build_plan(spec, spec.strategies[0])
 
     def spent(exponent: float) -> dict[str, float]:

@@ -10,7 +10,7 @@ from recsim_train.data.counts import counts_key
 from recsim_train.placement.plan import Plan
 from recsim_train.results.row import COMPLETE, DOES_NOT_FIT
 from recsim_train.session.making import Simulator
-from recsim_train.session.pool import Task, simulate_point, simulate_points
+from recsim_train.session.pool import Task, each, simulate_point
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -58,7 +58,7 @@ def test_the_key_holds_all_that_counts_depend_on(plans: Plans) -> None:
 def test_what_does_not_fit_is_a_row(plans: Plans, clusters: Clusters) -> None:
     small = clusters(memory="0.1 GiB")
     tasks = [task(0, plans(), small), task(1, plans(), clusters())]
-    rows = dict(simulate_points(tasks, 1))
+    rows = dict(each(simulate_point, tasks, 1))
     assert rows[0]["status"] == DOES_NOT_FIT
     assert "GiB too much" in rows[0]["message"]
     assert rows[0]["examples_per_second"] is None

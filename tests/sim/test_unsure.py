@@ -91,8 +91,7 @@ class World:
                 took = self.takes(name, other) * self.off(group) / speed
                 seen.append(Observation(group, cost(name, other), took))
         fitted, prices = fit_kernels(seen), Prices()
-        prices.add(fitted.prices)
-        prices.say(fitted)
+        prices.take(fitted)
         costs = {}
         for name, value in self.true.items():
             if (found := prices.estimates.get(name)) is not None:

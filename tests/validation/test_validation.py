@@ -544,13 +544,15 @@ def test_a_run_tells_the_speeds_before_and_after_it_and_who_else_was_there(
     outcome = factory.outcome(plan, world="real")
     slow, fast = (MachineSpeed(products=v, gather=v, interpreter=v, loopback=v) for v in (1.0, 4.0))
     outcome.facts.machine_speed = MachineSpeeds(before=slow, after=fast)
-    figures = validation._figures(factory.write(tmp_path, plan, "real", found=outcome))
+    figures = validation._figures(
+        factory.write(tmp_path, plan, "real", found=outcome), plan.experiment
+    )
     assert MachineSpeeds.model_validate(figures["speeds"]) == MachineSpeeds(before=slow, after=fast)
     assert figures["others_cores"] is None  # these records have no ledger
     assert figures["examples_per_second"] > 0
     nothing = factory.outcome(plan, world="real", steps=0)
     with pytest.raises(RunFailed, match="counted no iteration"):
-        validation._figures(factory.write(tmp_path, plan, "real", found=nothing))
+        validation._figures(factory.write(tmp_path, plan, "real", found=nothing), plan.experiment)
 
 
 def test_a_diverged_run_is_told_kept_and_counted_in_no_error(machine: Machine) -> None:
@@ -596,7 +598,9 @@ def test_the_figures_of_a_diverged_run_say_so(tmp_path: Path, factory: ModuleTyp
     plan = factory.plan()
     outcome = factory.outcome(plan, world="real")
     outcome.facts.diverged = Diverged(2, 5, 9)
-    figures = validation._figures(factory.write(tmp_path, plan, "real", found=outcome))
+    figures = validation._figures(
+        factory.write(tmp_path, plan, "real", found=outcome), plan.experiment
+    )
     assert figures["status"] == "diverged since iteration 2"
     assert figures["message"] == "5 of 9 training losses are not finite"
     assert figures["examples_per_second"] > 0

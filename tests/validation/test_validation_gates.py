@@ -24,7 +24,7 @@ from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.validation import Gates
 from recsim_train.results.row import COMPLETE
 from recsim_train.session.job import Job
-from recsim_train.session.pool import Task, simulate_points
+from recsim_train.session.pool import Task, each, simulate_point
 from recsim_train.sim.run import operations_of
 from recsim_train.validation import making as validation
 from recsim_train.validation.configurations import Measured, Predicted, key_of, predicted
@@ -101,7 +101,7 @@ def predictions(jobs: list[Job], factors: Mapping[str, float]) -> list[Predicted
 
 def predictions_with(jobs: list[Job], cluster: Cluster) -> list[Predicted]:
     tasks = [Task(number, job.plan, cluster) for number, job in enumerate(jobs)]
-    rows = dict(simulate_points(tasks, 1))
+    rows = dict(each(simulate_point, tasks, 1))
     assert {row["status"] for row in rows.values()} == {COMPLETE}
     made = (predicted(replace(job, cluster=cluster), rows[n]) for n, job in enumerate(jobs))
     return list(map(claiming, made))

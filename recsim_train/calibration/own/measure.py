@@ -12,14 +12,14 @@ import pickle
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import fsum, hypot, sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from recsim_train.calibration.child import MeasuringProcess
+from recsim_train.calibration.child import MeasuringProcess, answers, side_by_side
 from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.measured import MeasuredOperation, Pooled
@@ -109,25 +109,19 @@ def started(
     plan: Plan, cells: Sequence[Cell], processes: int
 ) -> Iterator[Sequence[MeasuringProcess]]:
     """So many processes that are ready for windows of a plan. Raises RunFailed."""
-    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder:
         content = (plan, list(cells), carried.pack(plan.strategy))
         (Path(folder) / CELLS).write_bytes(pickle.dumps(content))
-        children = [
-            stack.enter_context(MeasuringProcess("operations", {"folder": folder}, _LIMIT))
-            for _ in range(processes)
-        ]
-        for child in children:
-            child.hear()
-        yield children
-        for child in children:
-            child.tell({})
+        parts, request = ["operations"] * processes, {"folder": folder}
+        with side_by_side(parts, request, _LIMIT) as children:
+            yield children
+            for child in children:
+                child.tell({})
 
 
 def window(some: Sequence[MeasuringProcess], seconds: float, threads: int = 1) -> Windows:
     """One window of these processes side by side. Raises RunFailed."""
-    for child in some:
-        child.tell({"seconds": seconds, "threads": threads})
-    return [child.hear()["seen"] for child in some]
+    return [answer["seen"] for answer in answers(some, {"seconds": seconds, "threads": threads})]
 
 
 def measured_operations(
