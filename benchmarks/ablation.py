@@ -29,8 +29,7 @@ import yaml
 from script import options, row, table
 
 from recsim_train import load
-from recsim_train.config.cluster import FORMAT, Cluster
-from recsim_train.config.profiles import load_cluster
+from recsim_train.config.cluster import FORMAT
 from recsim_train.sim.cluster import shares
 from recsim_train.sim.host import cores, resources
 from recsim_train.sim.messages import gloo_group
@@ -52,38 +51,19 @@ TWO_FRAMES = "2896 B"
 
 
 class Cause(NamedTuple):
-    """What is changed: the profile; ``constants``, (module or class, name, value) beside it; and
-    the experiment's settings. ``code``: what is there for a cause alone, "file:name" of functions,
-    methods, classes and constants."""
+    """What is changed: settings of the experiment and, as ``cluster.KEY=VALUE``, of the profile;
+    ``constants``, (module or class, name, value); how many times as long is a ``turn``. ``code``:
+    what is there for a cause alone, "file:name" of functions, methods, classes and constants."""
 
-    change: Callable[[Cluster], Cluster] = lambda cluster: cluster
+    sets: tuple[str, ...] = ()
     constants: tuple[tuple[Any, str, Any], ...] = ()
     code: tuple[str, ...] = ()
-    sets: tuple[str, ...] = ()
+    turn: float = 1.0
 
 
-def prices(**values: float) -> Callable[[Cluster], Cluster]:
-    """The profile with these prices."""
-
-    def change(cluster: Cluster) -> Cluster:
-        known = cluster.costs
-        update = {
-            name: getattr(known, name).model_copy(update={"value": value})
-            for name, value in values.items()
-        }
-        return cluster.model_copy(update={"costs": known.model_copy(update=update)})
-
-    return change
-
-
-def fields(**values: Any) -> Callable[[Cluster], Cluster]:
-    """The profile with these fields."""
-    return lambda cluster: cluster.model_copy(update=values)
-
-
-def network(**values: Any) -> Callable[[Cluster], Cluster]:
-    """The profile with these fields of its network."""
-    return lambda cluster: fields(network=cluster.network.model_copy(update=values))(cluster)
+def free(*prices: str) -> tuple[str, ...]:
+    """The profile without these prices."""
+    return tuple(f"cluster.costs.{name}.value=0 us" for name in prices)
 
 
 def unwaked(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,8 +81,8 @@ TAKES, PULLS = (cores, "_TAKES", (0.0, 0.0)), (cores, "_PULLS", (0.0, 0.0))
 ALWAYS, WARM = (cores, "_nearly_full", lambda _: 2.0), (cores, "_WARM", 0.0)
 CAUSES: dict[str, Cause] = {
     "as it is": Cause(),
-    "seed 2": Cause(sets=("seed=2",)),
-    "seed 3": Cause(sets=("seed=3",)),
+    "seed 2": Cause(("seed=2",)),
+    "seed 3": Cause(("seed=3",)),
     "cores shared equally": Cause(
         constants=((resources, "Cores", lambda *_: None),), code=("sim/host/cores.py:",)
     ),
@@ -114,15 +94,15 @@ CAUSES: dict[str, Cause] = {
     "these three off": Cause(constants=(TAKES, PULLS, UNWAKED)),
     "three off, always looks": Cause(constants=(TAKES, PULLS, ALWAYS, UNWAKED)),
     "three off, always, warm move": Cause(constants=(TAKES, PULLS, ALWAYS, WARM, UNWAKED)),
-    "turn x2": Cause(lambda cluster: cluster.model_copy(update={"turn": cluster.turn * 2.0})),
-    "turn /2": Cause(lambda cluster: cluster.model_copy(update={"turn": cluster.turn * 0.5})),
+    "turn x2": Cause(turn=2.0),
+    "turn /2": Cause(turn=0.5),
     "slice x2": Cause(constants=((cores, "_SLICE", 2 * cores._SLICE),)),
-    "own shapes off": Cause(fields(operations=None)),
-    "cooling off": Cause(fields(cooling=None)),
-    "in runs as in a row": Cause(fields(in_runs=None)),
-    "contention 1": Cause(fields(contention=1.0)),
-    "handover 0": Cause(prices(handover=0.0)),
-    "jitter 0": Cause(fields(jitter=0.0)),
+    "own shapes off": Cause(("cluster.operations=null",)),
+    "cooling off": Cause(("cluster.cooling=null",)),
+    "in runs as in a row": Cause(("cluster.in_runs=null",)),
+    "contention 1": Cause(("cluster.contention=1",)),
+    "handover 0": Cause(free("handover")),
+    "jitter 0": Cause(("cluster.jitter=0",)),
     "links shared equally": Cause(
         constants=((shares.Shares, "begin", lambda *_: shares.ALONE),),
         code=("sim/cluster/shares.py:",),
@@ -138,7 +118,7 @@ CAUSES: dict[str, Cause] = {
             "sim/messages/serving.py:_halves",
         ),
     ),
-    "nothing at once": Cause(network(passes_at_once=0.0)),
+    "nothing at once": Cause(("cluster.network.passes_at_once=0 B",)),
     "behind a queue 0": Cause(
         constants=((shares, "LEAD", 0.0),), code=("sim/cluster/shares.py:LEAD",)
     ),
@@ -156,8 +136,8 @@ CAUSES: dict[str, Cause] = {
         code=tuple(f"sim/cluster/shares.py:{name}" for name in ("_draw", "_weights", "_levels")),
     ),
     "acknowledgements 0": Cause(constants=((gloo_group, "ANSWERED", 0.0),)),
-    "collective waits 0": Cause(prices(collective_step=0.0, reduced_wait=0.0, exchanged_wait=0.0)),
-    "collective_message 0": Cause(prices(collective_message=0.0)),
+    "collective waits 0": Cause(free("collective_step", "reduced_wait", "exchanged_wait")),
+    "collective_message 0": Cause(free("collective_message")),
 }
 
 
@@ -223,9 +203,9 @@ def predicted(name: str, setting: Setting) -> float:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "experiment.yaml"
         file.write_text(yaml.safe_dump(setting.experiment), encoding="utf-8")
-        (plan,) = load(file, setting.profile, [*SETS, *cause.sets]).plans
-        cluster = cause.change(load_cluster(str(setting.profile)))
-    return simulate(plan, cluster).speed.examples_per_second
+        (job,) = load(file, setting.profile, [*SETS, *cause.sets]).jobs(dry=True)
+    cluster = job.cluster.model_copy(update={"turn": cause.turn * job.cluster.turn})
+    return simulate(job.plan, cluster).speed.examples_per_second
 
 
 def lines_of(places: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, islice
 from typing import cast
 
@@ -22,6 +23,7 @@ from recsim_train.data.stream import open_stream
 from recsim_train.executor.books import book
 from recsim_train.executor.net.model import dtype_of
 from recsim_train.executor.part import Reading
+from recsim_train.executor.pools import beside_loops
 from recsim_train.executor.queues import Fed, QueueFeed, Stopped, ThreadQueue
 from recsim_train.executor.values import RealFeatures, RealIds
 from recsim_train.placement.plan import LoopId, Plan
@@ -82,24 +84,20 @@ def read_batches(model: Model, made: Iterator[NumpyBatch], count: int, ready: li
 
 def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) -> threading.Thread:
     """A reader thread inside the trainer, for one loop."""
+    ready: list[Fed] = []
 
+    @book("reader", READING)
     def body() -> None:
-        torch.set_num_threads(1)
-        with book("reader", READING):
-            made = (batch for _, _, batch in stream_of(plan, [loop], reading))
-            ready: list[Fed] = []
-            try:
-                while feed.room():
-                    read_batches(plan.experiment.model, made, together(plan.examples), ready)
-                    if not ready:
-                        feed.put(None)
-                        return
-                    feed.put(*ready)
-                    ready.clear()
-            except BaseException as error:
-                feed.put(*ready, error)
+        made = (batch for _, _, batch in stream_of(plan, [loop], reading))
+        while feed.room():
+            read_batches(plan.experiment.model, made, together(plan.examples), ready)
+            if not ready:
+                feed.put(None)
+                return
+            feed.put(*ready)
+            ready.clear()
 
-    return _start(body, f"read for {loop.name}")
+    return beside_loops(body, f"read for {loop.name}", lambda error: feed.put(*ready, error))
 
 
 def receive_in_thread(
@@ -111,29 +109,24 @@ def receive_in_thread(
     source, tag = plan.rank(reader), _tag(plan, loop)
 
     def body() -> None:
-        torch.set_num_threads(1)
         size = torch.empty(1, dtype=torch.int64)
-        try:
-            with book("receiver", TRANSPORT):
-                while True:
-                    dist.recv(size, source, group=group, tag=tag)
-                    if not int(size):
-                        break
-                    try:
-                        buffer = _room(int(size))
-                        dist.recv(buffer, source, group=group, tag=tag + 1)
-                        batch = to_batch(plan.experiment.model, received(plan, buffer))
-                    except ValueError as error:
-                        raise RunFailed(f"{reader.name} sent no batch: {error}") from error
-                    if not feed.room():
-                        return
-                    feed.put(batch)
-        except BaseException as error:
-            feed.put(error)
-            return
+        with book("receiver", TRANSPORT):
+            while True:
+                dist.recv(size, source, group=group, tag=tag)
+                if not int(size):
+                    break
+                try:
+                    buffer = _room(int(size))
+                    dist.recv(buffer, source, group=group, tag=tag + 1)
+                    batch = to_batch(plan.experiment.model, received(plan, buffer))
+                except ValueError as error:
+                    raise RunFailed(f"{reader.name} sent no batch: {error}") from error
+                if not feed.room():
+                    return
+                feed.put(batch)
         feed.put(None)
 
-    return _start(body, f"receive for {loop.name}")
+    return beside_loops(body, f"receive for {loop.name}", feed.put)
 
 
 def _room(size: int) -> torch.Tensor:
@@ -168,12 +161,6 @@ def _tag(plan: Plan, loop: LoopId) -> int:
     return plan.feeding.index(loop) * 2
 
 
-def _start(body: Callable[[], None], name: str) -> threading.Thread:
-    thread = threading.Thread(target=body, name=name, daemon=True)
-    thread.start()
-    return thread
-
-
 class ReaderProcess:
     """The whole of a reader role's work."""
 
@@ -204,46 +191,40 @@ class ReaderProcess:
 
     def start(self) -> list[threading.Thread]:
         """Start the parsing thread and the senders."""
-        threads = [_start(lambda loop=loop: self._send(loop), loop.name) for loop in self.loops]  # type: ignore[misc]
-        return [*threads, _start(self._parse, "parse")]
+        sending = [
+            beside_loops(partial(self._send, loop), loop.name, self.failed) for loop in self.loops
+        ]
+        return [*sending, beside_loops(self._parse, "parse", self.failed)]
 
     @book("reader", READING)
     def _parse(self) -> None:
-        torch.set_num_threads(1)
-        try:
-            for loop, iteration, batch in stream_of(self.plan, self.loops, self.reading):
-                self._queues[loop].put((iteration, batch))
-            for loop in self.loops:
-                self._queues[loop].put(None)
-        except BaseException as error:
-            self.failed(error)
+        for loop, iteration, batch in stream_of(self.plan, self.loops, self.reading):
+            self._queues[loop].put((iteration, batch))
+        for loop in self.loops:
+            self._queues[loop].put(None)
 
     @book("sender", TRANSPORT)
     def _send(self, loop: LoopId) -> None:
-        torch.set_num_threads(1)
         target, tag = loop.trainer, _tag(self.plan, loop)
-        try:
-            while (item := self._queues[loop].take()) is not None:
-                iteration, batch = cast("tuple[int, NumpyBatch]", item)
-                begin = self.clock()
-                buffer = torch.from_numpy(pack(batch))
-                size = torch.tensor([buffer.numel()])
-                dist.send(size, target, group=self.group, tag=tag)
-                dist.send(buffer, target, group=self.group, tag=tag + 1)
-                # The packed form's own header is not content.
-                sent = buffer.numel() - HEADER_BYTES
-                self.header_bytes[loop] += size.nbytes + HEADER_BYTES
-                span = Span(
-                    self.instance,
-                    loop.name,
-                    iteration,
-                    "serve_next_batch",
-                    "reader",
-                    begin,
-                    self.clock(),
-                    sent,
-                )
-                self._recorders[loop].add(span)
-            dist.send(torch.tensor([0]), target, group=self.group, tag=tag)
-        except BaseException as error:
-            self.failed(error)
+        while (item := self._queues[loop].take()) is not None:
+            iteration, batch = cast("tuple[int, NumpyBatch]", item)
+            begin = self.clock()
+            buffer = torch.from_numpy(pack(batch))
+            size = torch.tensor([buffer.numel()])
+            dist.send(size, target, group=self.group, tag=tag)
+            dist.send(buffer, target, group=self.group, tag=tag + 1)
+            # The packed form's own header is not content.
+            sent = buffer.numel() - HEADER_BYTES
+            self.header_bytes[loop] += size.nbytes + HEADER_BYTES
+            span = Span(
+                self.instance,
+                loop.name,
+                iteration,
+                "serve_next_batch",
+                "reader",
+                begin,
+                self.clock(),
+                sent,
+            )
+            self._recorders[loop].add(span)
+        dist.send(torch.tensor([0]), target, group=self.group, tag=tag)

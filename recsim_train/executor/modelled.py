@@ -52,7 +52,8 @@ class ModelledCompute:
         self._interpreter = threading.Lock()
         self._owed = _Owed()
         self._counting = threading.Lock()
-        self._slept: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+        self.slept: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+        """Until now: figures of `recsim_train.trace.facts.Slept`."""
 
     def begin(self, operation: str) -> float | None:
         """An operation begins: when, once there is a core; None: it takes what it takes."""
@@ -87,12 +88,7 @@ class ModelledCompute:
         self._cores.release()
         with self._counting:
             found = asked, taken, wakes, late
-            self._slept = tuple(a + b for a, b in zip(self._slept, found, strict=True))
-
-    @property
-    def slept(self) -> tuple[float, ...]:
-        """Until now: figures of `recsim_train.trace.facts.Slept`."""
-        return self._slept
+            self.slept = tuple(a + b for a, b in zip(self.slept, found, strict=True))
 
 
 Given = RealBlock | RealParts | NetGradients
@@ -107,18 +103,14 @@ class Repeated(Pass):
         self._first, self._given, self._rows = first, given, rows
 
     def forward(self, cut: int) -> RealParts | RealBlock:
-        if self._first is not None:
-            self._given["forward", cut] = self._first.forward(cut)
-        return self._copied("forward", cut)
+        return self._crossing("forward", cut)
 
     def receive(self, cut: int, arrived: RealParts | RealBlock) -> None:
         if self._first is not None:
             self._first.receive(cut, arrived)
 
     def backward(self, cut: int) -> RealParts | RealBlock:
-        if self._first is not None:
-            self._given["backward", cut] = self._first.backward(cut)
-        return self._copied("backward", cut)
+        return self._crossing("backward", cut)
 
     def take_back(self, cut: int, arrived: RealParts | RealBlock) -> None:
         if self._first is not None:
@@ -134,9 +126,11 @@ class Repeated(Pass):
         own, shared = (replace(p, tensor=p.tensor.clone()) for p in (found.own, found.shared))
         return NetGradients(own, shared, self._rows)
 
-    def _copied(self, what: str, cut: int) -> RealParts | RealBlock:
-        """Collectives write where they read."""
-        found = self._given[what, cut]
+    def _crossing(self, way: str, cut: int) -> RealParts | RealBlock:
+        """A copy: collectives write where they read."""
+        if self._first is not None:
+            self._given[way, cut] = getattr(self._first, way)(cut)
+        found = self._given[way, cut]
         if isinstance(found, RealParts):
             return RealParts(tuple(part.clone() for part in found.tensors))
         assert isinstance(found, RealBlock)

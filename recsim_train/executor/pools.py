@@ -4,7 +4,7 @@ torch computes with OpenMP, where each thread that computes has a pool of its ow
 number of threads. But `torch.set_num_threads` is also what threads start with that compute for the
 first time later on. So loops' threads make their pools one after the other before any other
 thread of the process has begun, and then the number is set back. Compiled loops of our own that
-work example by example have as many threads in each loop's crew.
+work example by example have as many threads in each loop's crew. Threads beside loops have neither.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import suppress
 
 import torch
 
+from recsim_train.executor.process.attend import in_thread
 from recsim_train.workload.divided import CREW, GRAIN
 
 _thread = threading.local()
@@ -54,6 +55,22 @@ def side_by_side(work: Callable[[int, int], None], examples: int) -> None:
     work(*cuts[:2])
     for other in others:
         other.result()
+
+
+def beside_loops(
+    body: Callable[[], None], name: str, failed: Callable[[BaseException], None]
+) -> threading.Thread:
+    """A thread that is no loop's: its operations run on it alone. What ends it early is handed to
+    ``failed``."""
+
+    def whole() -> None:
+        torch.set_num_threads(1)
+        try:
+            body()
+        except BaseException as error:
+            failed(error)
+
+    return in_thread(whole, name)
 
 
 def tasks() -> set[int]:

@@ -24,6 +24,15 @@ _LEFT = "a queue is waited at, but all other loops of this process have ended"
 Stopped = Callable[[], bool]
 
 
+def _wait(changed: threading.Condition, done: Callable[[], bool], stopped: Stopped) -> None:
+    """Until it is ``done``, which ``changed`` is notified of. Raises TimeoutError where the process
+    has failed."""
+    while not done():
+        if stopped():
+            raise TimeoutError(_FAILED)
+        changed.wait(_LOOK)
+
+
 class ThreadQueue:
     """A bounded queue between loops; any number of them at both ends."""
 
@@ -66,10 +75,7 @@ class ThreadBarrier:
             passing = self._passed
             self._here += 1
             self._let_go()
-            while self._passed == passing:
-                if self._stopped():
-                    raise TimeoutError(_FAILED)
-                self._changed.wait(_LOOK)
+            _wait(self._changed, lambda: self._passed > passing, self._stopped)
             return self._present
 
     def leave(self) -> None:
@@ -100,10 +106,11 @@ class ThreadProgress:
         with self._changed:
             self._wanted.append(iterations)
             try:
-                while self._ended < iterations and self._going:
-                    if self._stopped():
-                        raise TimeoutError(_FAILED)
-                    self._changed.wait(_LOOK)
+                _wait(
+                    self._changed,
+                    lambda: self._ended >= iterations or not self._going,
+                    self._stopped,
+                )
                 return self._ended
             finally:
                 self._wanted.remove(iterations)
@@ -157,10 +164,8 @@ class QueueFeed:
         """The next batch; None after the last, as often as it is asked. Raises what the reader
         raised, and TimeoutError where another thread has failed."""
         with self._changed:
-            while not self._items:
-                if self._stopped():  # its reader may have left
-                    raise TimeoutError(_FAILED)
-                self._changed.wait(_LOOK)
+            # its reader may have left
+            _wait(self._changed, lambda: bool(self._items), self._stopped)
             item = self._items[0]
             if item is None:
                 return None

@@ -17,6 +17,7 @@ Of a chain that hid in part the parts are shared out, so that they say nothing f
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -44,7 +45,7 @@ class Account:
     def __init__(self, first: int) -> None:
         self._first = first
         """Iterations before this one do not count."""
-        self.effects: dict[str, Split] = {}
+        self.effects: dict[str, Split] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
         self.now: Split = [0.0, 0.0, 0.0, 0.0]
         """Of the effect that goes on."""
         self.least: dict[int, float] = {}
@@ -81,12 +82,9 @@ class Account:
         if now[QUEUEING] < 0.0:  # own work that went on while the chain did: it hid behind it
             now[TRANSFER] = max(0.0, now[TRANSFER] + now[QUEUEING])
             now[QUEUEING] = 0.0
-        known = self.effects.get(effect)
-        if known is None:
-            self.effects[effect] = now
-        else:
-            for part, value in enumerate(now):
-                known[part] += value
+        known = self.effects[effect]
+        for part, value in enumerate(now):
+            known[part] += value
 
 
 def merged(accounts: Iterable[Account]) -> dict[str, Split]:

@@ -27,6 +27,12 @@ Event = simpy.Event
 Steps = Generator[Event, Any, Any]
 """What a process is made of: a generator that yields the events it waits for."""
 
+
+def once(event: Event) -> Steps:
+    """A wait for one event, which returns what it brings."""
+    return (yield event)
+
+
 _ROUNDING = 1.0 + 1e-12
 """The fluid takes completions closer than this for one instant."""
 

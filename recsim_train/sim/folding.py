@@ -62,7 +62,7 @@ class Folding:
 
     def loops(self, plan: Plan) -> int | None:
         """Of how many loops the batches are needed: the first ones. None: of all."""
-        if self.simulated == self.trainers or plan.shares_batches:
+        if self.exact or plan.shares_batches:
             return None
         return len(plan.feeding) // self.trainers * self.simulated
 
@@ -224,7 +224,7 @@ class Lateness:
 
 def everyones(iterations: list[Iteration], folding: Folding) -> list[Iteration]:
     """Those of simulated trainers, for every trainer."""
-    if folding.simulated == folding.trainers:
+    if folding.exact:
         return iterations
     copies = _copies(folding)
     return [Iteration(n, i.iteration, i.start, i.end) for i in iterations for n in copies(i.loop)]
@@ -245,9 +245,8 @@ def _copies(folding: Folding) -> Callable[[str], tuple[str, ...]]:
 
 def unfold(outcome: Outcome, folding: Folding) -> None:
     """Give every trainer the records of its stand-in; spans stay those of the simulated ones."""
-    if folding.simulated == folding.trainers:
+    if folding.exact:
         return
-
     copies = _copies(folding)
     outcome.iterations = everyones(outcome.iterations, folding)
     outcome.rounds = everyones(outcome.rounds, folding)

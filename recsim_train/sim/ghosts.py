@@ -90,19 +90,12 @@ class GhostRows(Rows):
     ids: GhostIds
     gradient: bool = False
 
-    def as_gradient(self) -> GhostRows:
-        """The gradient of these rows."""
-        return GhostRows(self.ids, gradient=True)
-
 
 @dataclass(slots=True, eq=False)
 class GhostTable(GhostRows):
     """One row for each virtual id, or its gradient, in ``size`` bytes."""
 
     size: int = 0
-
-    def as_gradient(self) -> GhostTable:
-        return self
 
 
 @dataclass(slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice, repeat
 from math import log, prod, sqrt
 
@@ -48,17 +49,13 @@ class Jitter:
         self._hiccups = stragglers.hiccups if stragglers is not None else None
         self._tail = stragglers.tail if stragglers is not None else None
         self._still = not (deviation or self._hiccups or self._tail)
-        self._streams: dict[tuple[str, str], Iterator[float]] = {}
+        self._stream = cache(self._draw)
 
     def factor(self, instance: str, purpose: str) -> float:
         """The next factor of a stream; 1 where nothing varies."""
         if self._still:
             return 1.0
-        key = (instance, purpose)
-        factors = self._streams.get(key)
-        if factors is None:
-            factors = self._streams[key] = self._draw(instance, purpose)
-        return next(factors)
+        return next(self._stream(instance, purpose))
 
     def draws(self, instance: str, purpose: str) -> Draw | None:
         """Factors that are drawn many at once, from streams of their own; None: nothing varies."""

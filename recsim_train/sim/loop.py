@@ -11,7 +11,7 @@ from recsim_train.sim.folding import Lateness
 from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.messages.serving import ServingThread
 from recsim_train.sim.queues import Queue
-from recsim_train.sim.records import Records, Series
+from recsim_train.sim.records import Records
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
@@ -81,12 +81,6 @@ class LoopState:
         """Of its first iteration, the share by which the next one begins later."""
         self.lateness: Lateness | None = None
         """Of those that this loop stands for, where they wait for each other."""
-        self.requests: dict[tuple[str, str, str], tuple[str, Series]] = {}
-        """By service, effect and host: the stream of chance and the record of requests."""
-        self._series: dict[tuple[str, str, int], Series] = {}
-        """By effect, what it is about and lane: what it did."""
-        self.purposes: dict[str, str] = {}
-        """Names of the streams of chance of its own work."""
         self.share = 1.0
         """Of a tensor's entries, what the loop's threshold lets pass."""
         self.tallies: Tallies = {}
@@ -119,13 +113,9 @@ class LoopState:
         sent: int,
         number: int = 0,
     ) -> None:
-        key = effect.kind, effect.about, number
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = self._records.series(
-                self.process.name, lane(self.label, number), effect.kind, effect.about
-            )
-        series.add(iteration, began, now, sent)
+        self._records.series(
+            self.process.name, lane(self.label, number), effect.kind, effect.about
+        ).add(iteration, began, now, sent)
 
     def over(self) -> None:
         if self.trains:

@@ -25,6 +25,7 @@ from recsim_train.sim.ghosts import (
     GhostParts,
     GhostRows,
     GhostSparse,
+    GhostTable,
 )
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.cache import CacheRuntime
@@ -47,7 +48,8 @@ def _forward_backward(at: Trainer, loop: LoopState, _: Batch, rows: GhostRows) -
         "ids": rows.ids.ids,
         "unique": rows.ids.unique,
     }
-    return Gradients(replace(at.whole, maker=loop.name), rows.as_gradient()), counts
+    back = rows if isinstance(rows, GhostTable) else GhostRows(rows.ids, gradient=True)
+    return Gradients(replace(at.whole, maker=loop.name), back), counts
 
 
 def _streaming(at: Trainer, _: LoopState, *__: object) -> Ghost:

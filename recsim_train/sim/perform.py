@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from recsim_train.sim.engine import Event, Steps
+from recsim_train.sim.engine import Event, Steps, once
 from recsim_train.sim.ghosts import GhostFeatures, GhostIds
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages import cache
@@ -29,7 +29,7 @@ def _next_batch(at: Trainer, loop: LoopState, effect: effects.NextBatch) -> Step
         return None, 0
     loop.taken += 1
     loop.waiting = "a batch from its reader queue"
-    yield from at.world.wait_for_others(loop, loop.queue.get())
+    yield from at.world.wait_for_others(loop, once(loop.queue.get()))
     ids, unique = at.world.counts.batch_counts(loop.position, number)
     size = at.plan.examples
     ghost = GhostIds(loop.position, number, ids, unique)
@@ -77,7 +77,7 @@ def _until(at: Trainer, loop: LoopState, effect: Effect[Any], what: str, wait: S
     """Wait for ``what`` others do."""
     yield _own(at, loop, effect)
     loop.waiting = what
-    return (yield from at.world.waited(loop, wait)), 0
+    return (yield from at.world.wait_for_others(loop, wait)), 0
 
 
 def _once(begin: Callable[[], Event]) -> Steps:

@@ -4,6 +4,7 @@ operation's own shape or at a near one; with the same answer for the same questi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from math import fsum, hypot
 from typing import Literal, NamedTuple
 
@@ -94,7 +95,7 @@ class Pricing:
         self._in_runs = cluster.in_runs or InRuns()
         self._known: dict[tuple[object, ...], Priced] = {}
         self._over_gloo = experiment.execution.transport == "gloo"
-        self._messages: dict[tuple[str, int, str], Priced] = {}
+        self._handling = cache(self._handled)
 
     def units(self, what: str, **work: float) -> Priced:
         """Seconds of plain units, such as ``units(REQUESTS, request=2)``."""
@@ -118,13 +119,8 @@ class Pricing:
         """One member's part in a collective of so many steps, without its bytes."""
         return self._handling("collective_message", steps, COLLECTIVES)
 
-    def _handling(self, price: str, count: int, what: str) -> Priced:
-        key = price, count, what
-        known = self._messages.get(key)
-        if known is None:
-            known = self.units(what, **{price: count}) if count else NOTHING
-            self._messages[key] = known
-        return known
+    def _handled(self, price: str, count: int, what: str) -> Priced:
+        return self.units(what, **{price: count}) if count else NOTHING
 
     def operation(
         self,

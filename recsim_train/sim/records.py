@@ -8,7 +8,7 @@ An activity is booked as a whole where it begins. Seconds are those of its work:
 from __future__ import annotations
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import zip_longest
 from statistics import fmean, stdev
@@ -29,13 +29,11 @@ class Series:
         """``kept``: how many spans of its process there are."""
         self._records, self._kept = records, kept
         self.key = key
-        self.by_iteration: dict[int, Total] = {}
+        self.by_iteration: dict[int, Total] = defaultdict(Total)
 
     def add(self, iteration: int, start: float, end: float, payload: int) -> None:
         """Record one finished effect that handed ``payload`` bytes to the transport."""
-        total = self.by_iteration.get(iteration)
-        if total is None:
-            total = self.by_iteration[iteration] = Total()
+        total = self.by_iteration[iteration]
         total.count += 1
         total.seconds += end - start
         total.bytes += payload

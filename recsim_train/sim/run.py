@@ -56,9 +56,7 @@ def simulate(
         simulated.replay.check()
     with collection_paused():
         outcome = simulated.run(progress)
-        fewer = None
-        if folding.simulated < folding.trainers:
-            fewer = _say_folding(simulated, outcome)
+        fewer = None if folding.exact else _say_folding(simulated, outcome)
         simulated.add_bounds(outcome)
     outcome.facts.memory = {use.name: use.figures() for host in memory for use in host.uses}
     if cluster.per_host:

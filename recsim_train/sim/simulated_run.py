@@ -45,9 +45,8 @@ class SimulatedRun:
     ) -> None:
         self.plan, self.cluster, self.folding = plan, cluster, folding
         self.counts = counts_for(plan, folding.loops(plan)) if counts is None else counts
-        folded = folding.simulated < folding.trainers
         if replay is None and plan.topology.cache is not None:
-            replay = Replay(plan, simulated=folding.simulated if folded else None)
+            replay = Replay(plan, simulated=None if folding.exact else folding.simulated)
         if replay is not None and len(replay.slots) > folding.simulated:
             replay = FewerCaches(replay, folding.simulated)
         self.replay = replay
@@ -107,7 +106,10 @@ class SimulatedRun:
         outcome.iterations = [i for i in everything if i.iteration < warmup + done]
         if done in (0, total - warmup):
             outcome.facts.stopped = aborted or "every step done"
-            outcome.speed = steady.overall(done, outcome.iterations)
+            batch = self.plan.experiment.training.batch_size
+            outcome.speed = throughput(
+                outcome.iterations, warmup=warmup, steps=done, batch_size=batch
+            )
             if done:
                 self._window = self._of_every_step(done)
         else:
@@ -226,10 +228,9 @@ class SimulatedRun:
             ),
         )
         if varying := data_dependent(self.plan, thresholds=False):
-            folded = self.folding.simulated < self.folding.trainers
             outcome.facts.payload_spread = PayloadSpread(
                 steps=None if self.counts.steps is None else min(steps, self.counts.steps),
-                exact=self.counts.exact and not folded,
+                exact=self.counts.exact and self.folding.exact,
                 effects={e: runtime.records.spread(e, warmup, warmup + steps) for e in varying},
             )
         outcome.facts.resting = found = resting(runtime.machines, runtime.pricing)
@@ -272,9 +273,6 @@ class Steady:
     """
 
     def __init__(self, plan: Plan, folding: Folding) -> None:
-        training = plan.experiment.training
-        self._warmup = training.warmup_steps
-        self._batch = training.batch_size
         steady = plan.topology.steady
         self._precision = plan.experiment.simulation.precision if steady else 0.0
         self._folded = not folding.exact
@@ -295,7 +293,3 @@ class Steady:
             return False
         low, high = found.ci95
         return (high - low) / 2 <= self._precision * found.examples_per_second
-
-    def overall(self, counted: int, iterations: list[Iteration]) -> Throughput:
-        """Throughput over the first ``counted`` counted iterations of each loop."""
-        return throughput(iterations, warmup=self._warmup, steps=counted, batch_size=self._batch)

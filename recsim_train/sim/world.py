@@ -56,10 +56,7 @@ class World:
     def work(self, loop: LoopState, work: Priced, what: str) -> Event:
         """A loop's own work on a core."""
         loop.waiting = "a core"
-        purpose = loop.purposes.get(what)
-        if purpose is None:
-            purpose = loop.purposes[what] = f"{loop.label}.{what}"
-        return self._on(loop, work, purpose)
+        return self._on(loop, work, f"{loop.label}.{what}")
 
     def _on(self, loop: LoopState, work: Priced, purpose: str) -> Event:
         done, alone = self.machines.compute(
@@ -78,15 +75,8 @@ class World:
         yield done.done
         loop.account.blame(self.engine.now - start, done.last)
 
-    def wait_for_others(self, loop: LoopState, event: Event) -> Steps:
-        """Wait for what others do; returns what the event brings."""
-        start = self.engine.now
-        brought = yield event
-        loop.account.now[WAITING] += self.engine.now - start
-        return brought
-
-    def waited(self, loop: LoopState, steps: Steps) -> Steps:
-        """`wait_for_others` in several steps."""
+    def wait_for_others(self, loop: LoopState, steps: Steps) -> Steps:
+        """Wait for what others do; returns what the steps bring."""
         start = self.engine.now
         brought = yield from steps
         loop.account.now[WAITING] += self.engine.now - start

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,18 +121,12 @@ def _slice(
 
 def _fitting(source: TracedRun, max_iterations: int, max_events: int) -> int:
     """How many whole counted iterations (of all loops) fit into the caps; at least one."""
-    per_iteration: dict[int, int] = {}
-    last = -1
-    for s in source.spans:
-        if source.warmup <= s.iteration < source.warmup + source.steps:
-            per_iteration[s.iteration] = per_iteration.get(s.iteration, 0) + 1
-            last = max(last, s.iteration)
-    for i in source.iterations:
-        if i.iteration in per_iteration:
-            per_iteration[i.iteration] += 1
+    counted = range(source.warmup, source.warmup + source.steps)
+    spans = Counter(s.iteration for s in source.spans if s.iteration in counted)
+    marks = Counter(i.iteration for i in source.iterations)
     kept = events = 0
-    for k in range(source.warmup, last + 1):
-        events += per_iteration.get(k, 0)
+    for k in range(source.warmup, max(spans, default=-1) + 1):
+        events += spans[k] + (marks[k] if k in spans else 0)
         if kept and (kept >= max_iterations or events > max_events):
             break
         kept += 1

@@ -6,6 +6,7 @@ iterations only and are exact; spans are kept for the timeline and are capped.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -93,7 +94,7 @@ class Recorder:
     steps: int
     max_spans: int
     spans: list[Span] = field(default_factory=list)
-    totals: dict[TotalKey, Total] = field(default_factory=dict)
+    totals: dict[TotalKey, Total] = field(default_factory=lambda: defaultdict(Total))
     iterations: list[Iteration] = field(default_factory=list)
     syncs: list[Sync] = field(default_factory=list)
     """Few, and never dropped."""
@@ -110,10 +111,7 @@ class Recorder:
     def add(self, span: Span) -> None:
         """Record one finished effect."""
         if self.counted(span.iteration):
-            key = span.instance, span.loop, span.effect, span.name
-            total = self.totals.get(key)  # type: ignore[call-overload]  # as a tuple it is equal
-            if total is None:
-                total = self.totals[TotalKey(*key)] = Total()
+            total = self.totals[TotalKey(span.instance, span.loop, span.effect, span.name)]
             total.count += 1
             total.seconds += span.end - span.start
             total.bytes += span.bytes

@@ -27,7 +27,7 @@ from recsim_train.executor.values import RealDense
 from recsim_train.executor.worker import Replica
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Instance, Plan, TableSlice
-from recsim_train.sim.host.memory import memory_of
+from recsim_train.sim.host.memory import memory_of_all
 from recsim_train.workload.shape import dense_parameters
 
 MODEL = Model(
@@ -194,7 +194,7 @@ def test_memory_is_taken_before_the_first_step_as_predicted(optimizer: str) -> N
     server = DenseServer(plan, plan.dense.shards[0])
     held = [server.state.values, server.state.optimizer.state]
     taken = sum(x.numel() * x.element_size() for x in held if x is not None)
-    assert taken == memory_of(plan, Instance("dense_server", 0)).parts["dense"]
+    assert taken == memory_of_all(plan, [(Instance("dense_server", 0), 0.0)])[0].parts["dense"]
     replica = Replica(MODEL, training, 1)
     kept = [replica.parameters, replica.optimizer.state]
     taken = sum(x.numel() * x.element_size() for x in kept if x is not None)

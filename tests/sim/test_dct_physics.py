@@ -12,7 +12,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.host.memory import memory_of
+from recsim_train.sim.host.memory import memory_of_all
 from recsim_train.sim.run import simulate
 from recsim_train.trace.facts import Resting
 from recsim_train.trace.record import Outcome
@@ -100,7 +100,7 @@ def test_loops_hold_a_residual(plans: Callable[..., Plan]) -> None:
     dct = plans("flat_ps", {"compression": {"kind": "dct"}}, model=WIDE, training=training)
     mp = plans("flat_ps", {"compression": {"kind": "dct", "mode": "mp"}}, model=WIDE)
     assert mp.topology.thresholded is None
-    found = [memory_of(p, p.instances[0]).parts["dense"] for p in (plain, dct)]
+    found = [memory_of_all(p, [(p.instances[0], 0.0)])[0].parts["dense"] for p in (plain, dct)]
     weights = (
         4 * sum(b - a for a, b in [*layout(plain.experiment.model).large])
         + 4 * layout(plain.experiment.model).small_elements
@@ -118,7 +118,7 @@ def test_differences_need_no_residual(
     training, part = {"threads": 3}, {"compression": {"kind": "dct"}}
     plain = plans(kind, options, model=WIDE, training=training)
     dct = plans(kind, options | part, model=WIDE, training=training)
-    found = [memory_of(p, p.instances[0]).parts["dense"] for p in (plain, dct)]
+    found = [memory_of_all(p, [(p.instances[0], 0.0)])[0].parts["dense"] for p in (plain, dct)]
     assert found[1] - found[0] == 3 * 4 * dense_parameters(plain.experiment.model)
 
 

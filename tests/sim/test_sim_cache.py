@@ -11,7 +11,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.host.memory import memory_of
+from recsim_train.sim.host.memory import memory_of_all
 from recsim_train.sim.run import simulate
 from recsim_train.trace.facts import Cached
 from recsim_train.trace.record import Outcome
@@ -103,5 +103,7 @@ def test_a_cache_needs_memory(plans: Plans) -> None:
     plan = plan_of(plans, cache_rows=500)
     trainer = plan.of_role("trainer")[0]
     # 500 slots of 8 floats, a state and 16 bytes of books; 4 bytes for each of 3,025 own rows
-    assert memory_of(plan, trainer).parts["cache"] == 500 * (8 * 4 + 4 + 16) + 4 * 3025
-    assert "cache" not in memory_of(plans("allreduce"), trainer).parts
+    assert (
+        memory_of_all(plan, [(trainer, 0.0)])[0].parts["cache"] == 500 * (8 * 4 + 4 + 16) + 4 * 3025
+    )
+    assert "cache" not in memory_of_all(plans("allreduce"), [(trainer, 0.0)])[0].parts

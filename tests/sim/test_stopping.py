@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import throughput
 from recsim_train.sim.folding import Folding, least_steps
 from recsim_train.sim.simulated_run import Steady
-from recsim_train.trace.record import Iteration
+from recsim_train.trace.record import Iteration, Throughput
 
 Plans = Callable[..., Plan]
 
@@ -19,6 +20,10 @@ Plans = Callable[..., Plan]
 def steady(plans: Plans, trainers: int = 1, **simulation: Any) -> Steady:
     plan = plans("flat_ps", roles={"trainers": trainers}, simulation=simulation)
     return Steady(plan, Folding(trainers, trainers))
+
+
+def overall(counted: int, iterations: list[Iteration]) -> Throughput:
+    return throughput(iterations, warmup=3, steps=counted, batch_size=64)
 
 
 def uneven(steps: int) -> list[Iteration]:
@@ -33,7 +38,7 @@ def uneven(steps: int) -> list[Iteration]:
 
 def test_it_ends_when_half_the_interval_is_within_the_precision(plans: Plans) -> None:
     iterations = uneven(400)
-    seen = steady(plans).overall(400, iterations)
+    seen = overall(400, iterations)
     # 400 steps of 64 examples in 200 * 1 s + 200 * 3 s, the warm-up left out
     assert seen.examples_per_second == pytest.approx(64 * 400 / 800)
     assert seen.ci95 is not None
@@ -41,7 +46,7 @@ def test_it_ends_when_half_the_interval_is_within_the_precision(plans: Plans) ->
     assert 0.05 < half < 0.5
     for wanted, ends in ((0.98 * half, False), (1.02 * half, True)):
         rule = steady(plans, precision=f"{100 * wanted} %", minimum_steps=100)
-        assert rule.reached(400, partial(rule.overall, iterations=iterations)) is ends
+        assert rule.reached(400, partial(overall, iterations=iterations)) is ends
 
 
 @pytest.mark.parametrize(
@@ -58,8 +63,8 @@ def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least:
     }  # fmt: skip
     now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(200)]
     rule = steady(plans, trainers, **settings)
-    assert not rule.reached(least - 1, partial(rule.overall, iterations=now))
-    assert rule.reached(least, partial(rule.overall, iterations=now))
+    assert not rule.reached(least - 1, partial(overall, iterations=now))
+    assert rule.reached(least, partial(overall, iterations=now))
 
 
 @pytest.mark.parametrize(
@@ -81,4 +86,4 @@ def test_many_loops_that_stand_for_others_count_for_them(
 def test_no_precision_runs_every_step(plans: Plans) -> None:
     now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(500)]
     rule = steady(plans, precision="0 %")
-    assert not rule.reached(400, partial(rule.overall, iterations=now))
+    assert not rule.reached(400, partial(overall, iterations=now))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from recsim_train.config.cluster import Queue
 from recsim_train.config.errors import RunFailed, UserError
@@ -51,13 +51,14 @@ class Counted(NamedTuple):
     drops: int
 
 
-class EmulatedCluster:
-    """The hosts of a layout; as a context manager it is closed at the end."""
+class EmulatedCluster(ExitStack):
+    """The hosts of a layout, as a context manager. Closed it holds the namespaces no longer: they
+    are gone once nobody runs in them."""
 
     def __init__(self, layout: EmulatedLayout) -> None:
         """Raises UserError where hosts cannot be emulated, RunFailed where that fails."""
+        super().__init__()
         self.layout = layout
-        self._stack = ExitStack()
         self._hosts: dict[str, Namespace] = {}
         self._ports: dict[str, ShapedPort] = {}
         try:
@@ -66,16 +67,6 @@ class EmulatedCluster:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Hold the namespaces no longer: they are gone once nobody runs in them."""
-        self._stack.close()
 
     def namespace(self, name: str) -> Namespace:
         """The namespace of a host."""
@@ -106,7 +97,7 @@ class EmulatedCluster:
 
     def _new(self) -> Namespace:
         place = Namespace()
-        self._stack.callback(place.close)
+        self.callback(place.close)
         place.set(_TCP, must=[_CONGESTION])
         return place
 
@@ -157,7 +148,7 @@ class EmulatedCluster:
     def _check(self) -> None:
         """Nothing is trusted that was not read back. Raises RunFailed."""
         for name, port in self._ports.items():
-            rate, asked = _read(port)["1:1"].rate, port.link.rate * 8
+            rate, asked = _read(port)["1:1"][0], port.link.rate * 8
             if abs(rate / asked - 1.0) > _OFF:
                 raise RunFailed(
                     f"emulating hosts: {name} has a link of {rate / 1e6:.6g} Mbit/s where "
@@ -224,23 +215,16 @@ _CLASS = re.compile(
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-class _Class(NamedTuple):
-    rate: float
-    """Bits per second."""
-    bytes: int
-    drops: int
-
-
-def _read(port: ShapedPort) -> dict[str, _Class]:
-    """By handle."""
+def _read(port: ShapedPort) -> dict[str, tuple[float, Counted]]:
+    """By handle, its rate in bits per second and what has left it."""
     text = port.place.shown("tc", "-s", "class", "show", "dev", port.device)
     return {
-        handle: _Class(float(number) * _UNITS[unit], *map(int, counts))
+        handle: (float(number) * _UNITS[unit], Counted(*map(int, counts)))
         for handle, number, unit, *counts in _CLASS.findall(text)
     }
 
 
 def _counted(port: ShapedPort) -> Counted:
     found = _read(port)
-    root = found.pop("1:1")
-    return Counted(root.bytes, sum(leaf.drops for leaf in found.values()))
+    _, root = found.pop("1:1")
+    return Counted(root.bytes, sum(leaf.drops for _, leaf in found.values()))

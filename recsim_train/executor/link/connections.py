@@ -460,14 +460,13 @@ def keep_alive(sock: socket.socket, seconds: float) -> None:
     probes = 3
     gap = max(1, int(seconds / (probes + 1)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-        for option, value in (
-            (socket.TCP_KEEPIDLE, gap),
-            (socket.TCP_KEEPINTVL, gap),
-            (socket.TCP_KEEPCNT, probes),
-            (socket.TCP_USER_TIMEOUT, int(seconds * 1e3)),
-        ):
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, gap),
+        (socket.TCP_KEEPINTVL, gap),
+        (socket.TCP_KEEPCNT, probes),
+        (socket.TCP_USER_TIMEOUT, int(seconds * 1e3)),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _new(host: str) -> socket.socket:

@@ -129,11 +129,4 @@ def widen(numbers: Tensor, kind: torch.dtype) -> Tensor:
     return numbers if numbers.dtype == kind else _widen(numbers, kind)
 
 
-@booked("narrow")
-def _narrow(numbers: Tensor, kind: torch.dtype) -> Tensor:
-    return numbers.to(kind)
-
-
-@booked("widen")
-def _widen(numbers: Tensor, kind: torch.dtype) -> Tensor:
-    return numbers.to(kind)
+_narrow, _widen = booked("narrow")(Tensor.to), booked("widen")(Tensor.to)

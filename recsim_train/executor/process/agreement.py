@@ -15,7 +15,6 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -61,14 +60,6 @@ class Word:
     deputy: Annotated[int, Field(ge=0, lt=1 << 16)]
     """The port of the store that stands in where the first is lost; 0: it keeps none."""
     terms: Terms
-
-
-def machine_id() -> str:
-    """This machine, or where it has several networks of its own, one of them."""
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-        return f"{boot.strip()} {os.stat('/proc/self/ns/net').st_ino}"
-    return ""
 
 
 def deputy(address: str) -> TCPStore | None:

@@ -1,10 +1,12 @@
-"""Waits that hear signals: what blocks outside of Python is done by a thread of its own."""
+"""Threads beside the main one, and waits that hear signals: what blocks outside of Python is done
+by a thread of its own."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,21 +22,23 @@ def attend(work: Callable[[], T], look: Callable[[], None] = lambda: None,
     Raises TimeoutError with the sentence of ``late`` after ``limit`` seconds: the work then goes on
     in its thread, for good if need be, which keeps no process from ending.
     """
-    results: list[T] = []
-    errors: list[BaseException] = []
+    answer: Future[T] = Future()
 
     def body() -> None:
         try:
-            results.append(work())
+            answer.set_result(work())
         except BaseException as error:
-            errors.append(error)
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=body, name="attended", daemon=True)
+    until(answer.done, look, late, limit, in_thread(body, "attended").join)
+    return answer.result()
+
+
+def in_thread(body: Callable[[], None], name: str) -> threading.Thread:
+    """A thread that keeps no process from ending, which has begun."""
+    thread = threading.Thread(target=body, name=name, daemon=True)
     thread.start()
-    until(lambda: not thread.is_alive(), look, late, limit, thread.join)
-    if errors:
-        raise errors[0]
-    return results[0]
+    return thread
 
 
 def until(

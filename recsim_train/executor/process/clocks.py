@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import time
-from contextlib import suppress
 from hashlib import sha256
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from recsim_train.executor.process.rank import this_machine
 from recsim_train.trace.facts import ClockReading
 
 _EXCHANGES = 32
@@ -25,7 +23,8 @@ def read() -> ClockReading | None:
     at most half of what the exchange took.
     """
     # as a tensor: objects would travel as pickles, which may have code run where they are read
-    mine = torch.frombuffer(bytearray(sha256(_clock().encode()).digest()), dtype=torch.uint8)
+    clock = sha256(this_machine("time").encode()).digest()
+    mine = torch.frombuffer(bytearray(clock), dtype=torch.uint8)
     known = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(known, mine)
     me = dist.get_rank()
@@ -34,16 +33,6 @@ def read() -> ClockReading | None:
         for other in others:
             _answer(other)
     return _ask() if me in others else None
-
-
-def _clock() -> str:
-    """Which monotonic clock this process reads: its machine's, in its time namespace."""
-    machine, namespace = platform.node(), ""
-    with suppress(OSError):
-        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    with suppress(OSError):
-        namespace = str(Path("/proc/self/ns/time").stat().st_ino)
-    return f"{machine} {namespace}"
 
 
 def _answer(rank: int) -> None:

@@ -10,14 +10,16 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.part import EmulatedRoles, Ending, ProcessPart, cause
 from recsim_train.executor.process import forkserver
+from recsim_train.executor.process.attend import in_thread
 from recsim_train.executor.process.entry import write_spec
 from recsim_train.executor.process.merge import merge
 from recsim_train.executor.process.so_far import SoFar, TrainerSaid
@@ -62,9 +64,8 @@ class Child:
     instance: Instance
     process: forkserver.ForkedProcess
     errors: Path
-    error: str | None = None
-    kind: str = ""
-    waits: list[str] = field(default_factory=list)
+    ending: Ending | None = None
+    """As it has told; None: it has not."""
     said: TrainerSaid | None = None
     """Of its loops, last; None: they have not started."""
     scheduled: bool | None = None
@@ -97,7 +98,7 @@ def execute(
     _check_locks(staging)
     emulated = None if hosts is None and times is None else EmulatedRoles(times)
     write_spec(staging, plan, keep_state, emulated)
-    messages: queue.Queue[tuple[Child, dict[str, object]]] = queue.Queue()
+    messages: queue.Queue[tuple[Child, dict[str, Any]]] = queue.Queue()
     children: list[Child] = []
     counted = {} if hosts is None else hosts.counted()
     begin = time.monotonic()
@@ -149,7 +150,7 @@ def _start(
     plan: Plan,
     instance: Instance,
     staging: Path,
-    messages: queue.Queue[tuple[Child, dict[str, object]]],
+    messages: queue.Queue[tuple[Child, dict[str, Any]]],
     place: forkserver.NetworkPlace,
 ) -> Child:
     rank = plan.rank(instance)
@@ -166,15 +167,14 @@ def _start(
                 with suppress(ValueError):
                     messages.put((child, json.loads(line)))
 
-    child.listener = threading.Thread(target=listen, name=f"listen {instance.name}", daemon=True)
-    child.listener.start()
+    child.listener = in_thread(listen, f"listen {instance.name}")
     return child
 
 
 def _watch(
     plan: Plan,
     children: list[Child],
-    messages: queue.Queue[tuple[Child, dict[str, object]]],
+    messages: queue.Queue[tuple[Child, dict[str, Any]]],
     progress: Meter | None,
 ) -> None:
     """Until all have ended, or shortly after one has failed."""
@@ -198,7 +198,7 @@ def _watch(
         time.sleep(_LOOK)
 
 
-def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
+def _drain(messages: queue.Queue[tuple[Child, dict[str, Any]]]) -> bool:
     moved = False
     while True:
         try:
@@ -206,21 +206,19 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, object]]]) -> bool:
         except queue.Empty:
             return moved
         if "progress" in message:
-            iterations, loss = int(str(message["iterations"])), message["loss"]
-            known = loss if isinstance(loss, float) else None
-            child.said = TrainerSaid(int(str(message["progress"])), iterations, known)
+            done = message["progress"], message["iterations"], message["loss"]
+            child.said = TrainerSaid(*done)
             moved = True
         if "leaving" in message:
             child.leaving = True
         if "sched_batch" in message:
             child.scheduled = bool(message["sched_batch"])
         if "error" in message:
-            child.error, child.kind = str(message["error"]), str(message["kind"])
-            waits = message.get("waits", [])
-            child.waits = [str(line) for line in waits] if isinstance(waits, list) else []
+            why = message["kind"], message["error"], message["waits"]
+            child.ending = Ending(child.instance.name, *why)
 
 
-def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, object]]]) -> None:
+def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, Any]]]) -> None:
     """End what still runs: ask, wait, then kill; only processes that were started here."""
     alive = [child for child in children if child.process.poll() is None]
     for child in alive:
@@ -251,12 +249,12 @@ def _sentence(children: list[Child]) -> str:
         if code < 0:
             name = signal.Signals(-code).name
             return f"{child.instance.name} was killed by signal {-code} ({name})"
-    said_why = [Ending(c.instance.name, c.kind, c.error, c.waits) for c in failed if c.error]
+    said_why = [child.ending for child in failed if child.ending is not None]
     if (told := cause(said_why)) is not None:
         return told
     first = failed[0]
-    if first.error is not None:
-        return f"{first.instance.name} failed: {first.error}"
+    if first.ending is not None:
+        return f"{first.instance.name} failed: {first.ending.sentence}"
     said = first.errors.read_text(errors="replace").strip().splitlines()
     last = said[-1] if said else "nothing was said"
     return f"{first.instance.name} ended with exit code {first.process.returncode}: {last}"

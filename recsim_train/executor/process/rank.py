@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from recsim_train.config.errors import UserError
 
@@ -40,6 +43,17 @@ class Rank:
 def under_torchrun() -> bool:
     """Whether this process is a rank: torchrun's variables are set, by whomever."""
     return "RANK" in os.environ
+
+
+def this_machine(namespace: str) -> str:
+    """This machine, and in which of its namespaces of a kind ("net", "time") this process is: what
+    its networks, or its clocks, are told apart by."""
+    machine, number = platform.node(), ""
+    with suppress(OSError):
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        number = str(os.stat(f"/proc/self/ns/{namespace}").st_ino)
+    return f"{machine} {number}"
 
 
 def read_rank() -> Rank:

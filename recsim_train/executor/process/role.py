@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -25,7 +26,7 @@ from recsim_train.executor.part import EmulatedRoles, ProcessPart, Reading
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.pools import make_pool
 from recsim_train.executor.process import clocks
-from recsim_train.executor.process.attend import attend
+from recsim_train.executor.process.attend import attend, in_thread
 from recsim_train.executor.process.evaluate import evaluate
 from recsim_train.executor.process.peers import Peers
 from recsim_train.executor.process.scheduling import ordinary_scheduling
@@ -330,14 +331,8 @@ class Role:
             if loop.trainer == self.instance.index:
                 given = self._given[loop] = SimpleQueue()
                 ready = threading.Event()
-                thread = threading.Thread(
-                    target=self._loop,
-                    args=(loop, number, given, ready),
-                    name=loop.label,
-                    daemon=True,
-                )
-                self.loop_threads.append(thread)
-                thread.start()
+                body = partial(self._loop, loop, number, given, ready)
+                self.loop_threads.append(in_thread(body, loop.label))
                 ready.wait()
         torch.set_num_threads(1)
 
@@ -460,8 +455,8 @@ class Role:
                 ]
                 state[f"{service.name}/{index}"] = (slices, server.state.rows)
             else:
-                cut = (server.rules.shard.start, server.rules.shard.stop)
-                state[f"{service.name}/{index}"] = (cut, server.state.values)
+                shard = server.rules.shard
+                state[f"{service.name}/{index}"] = (shard.start, shard.stop), server.state.values
         if self.instance.role == "trainer":
             final = self.replica if self.final is None else self.final
             state["replica"] = final.parameters

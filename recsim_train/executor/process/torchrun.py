@@ -20,7 +20,7 @@ from recsim_train.executor.process.entry import describe
 from recsim_train.executor.process.launch import Interrupted, PartialRun
 from recsim_train.executor.process.merge import merge
 from recsim_train.executor.process.peers import LEAVING, PeerLeftError, Peers, gather
-from recsim_train.executor.process.rank import Rank, read_rank, under_torchrun
+from recsim_train.executor.process.rank import Rank, read_rank, this_machine, under_torchrun
 from recsim_train.executor.process.scheduling import batch_scheduling
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
@@ -216,7 +216,7 @@ def _agreed(
             way.deputy = agreement.deputy(own)
         port = 0 if way.deputy is None else way.deputy.port  # type: ignore[attr-defined]
         terms = agreement.terms_of(plan, instance, me.world)
-        mine = agreement.Word(instance.name, agreement.machine_id(), own, port, terms)
+        mine = agreement.Word(instance.name, this_machine("net"), own, port, terms)
         try:
             limit = plan.experiment.execution.start_timeout
             words = agreement.exchange(

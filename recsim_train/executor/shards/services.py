@@ -19,6 +19,7 @@ from recsim_train.executor.net import kernels
 from recsim_train.executor.net.rows import Numbers
 from recsim_train.executor.net.sparse import RealSparse, all_entries, sparse_add, sparse_apply
 from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
+from recsim_train.executor.pools import beside_loops
 from recsim_train.executor.shards import wire
 from recsim_train.executor.shards.cache import fetch_rows, store_rows
 from recsim_train.executor.shards.routing import Routed
@@ -323,15 +324,5 @@ class Serving:
 
 def serve_in_thread(serving: Serving, failed: Callable[[BaseException], None]) -> threading.Thread:
     """Start a server thread; what ends it early is handed to ``failed``."""
-
-    def body() -> None:
-        torch.set_num_threads(1)
-        try:
-            with book("server", TRANSPORT):  # until something else is booked
-                serving.run()
-        except BaseException as error:
-            failed(error)
-
-    thread = threading.Thread(target=body, name=f"serve {serving.client}", daemon=True)
-    thread.start()
-    return thread
+    run = book("server", TRANSPORT)(serving.run)  # until something else is booked
+    return beside_loops(run, f"serve {serving.client}", failed)

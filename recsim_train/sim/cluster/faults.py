@@ -103,16 +103,14 @@ class Faults:
                 f"{_MOST:,} failures within {now:.6g} s of simulated time, and the loops are not "
                 "done: hosts fail too often for this experiment (cluster.failures.mtbf)"
             )
-        policy = self._recovery.policy
-        if policy == "abort":
-            self.lost.append((self._at_risk, now))
-            raise HostFailed(f"{host.name} failed after {now:.6g} s of simulated time")
-        if policy == "continue_without":
+        if self._recovery.policy == "continue_without":
             condition = self._hosts[host]
             condition.hold()
             self._engine.meanwhile(restart, condition.release)
             return
         self.lost.append((self._at_risk, now))
+        if self._recovery.policy == "abort":
+            raise HostFailed(f"{host.name} failed after {now:.6g} s of simulated time")
         self._at_risk = now
         self._round += 1
         self._hold_all()

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import inf
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Resource:
     """Something of limited capacity, in units per second."""
 
-    __slots__ = (
-        "address", "capacity", "history", "index", "name", "pace", "room", "users",
-    )  # fmt: skip
-
-    def __init__(self, name: str, capacity: float, index: int, address: int, pace: float) -> None:
-        self.name = name
-        self.capacity = capacity
-        """The highest that it ever has."""
-        self.history: list[tuple[float, float]] = []
-        """(since when, capacity), where it has changed; before that the highest."""
-        self.pace = pace
-        """Limits the paced cap of whoever uses it."""
-        self.index = index
-        self.address = address
-        self.users = 0
-        """Kinds that use it, at work or not."""
-        self.room = 0
-        """For how many of them there is room at a time."""
+    name: str
+    capacity: float
+    """The highest that it ever has."""
+    index: int
+    address: int
+    pace: float
+    """Limits the paced cap of whoever uses it."""
+    history: list[tuple[float, float]] = field(default_factory=list)
+    """(since when, capacity), where it has changed; before that the highest."""
+    users: int = 0
+    """Kinds that use it, at work or not."""
+    room: int = 0
+    """For how many of them there is room at a time."""
 
     def mean_capacity(self, start: float, end: float) -> float:
         """Mean capacity between two times, of which the second is later."""
@@ -62,43 +59,34 @@ def demand(uses: Iterable[tuple[Resource, float]], cap: float | None) -> tuple[U
     return tuple(total.items()), alone
 
 
+@dataclass(slots=True, eq=False)
 class Kind:
     """Activities that are alike: same uses, same cap, same weight, hence always the same rate."""
 
-    __slots__ = ("address", "cap", "paced", "uses", "weight")
-
-    def __init__(self, address: int, uses: Uses, cap: float, paced: float, weight: float) -> None:
-        self.address = address
-        self.uses = uses
-        self.cap = cap
-        self.paced = paced
-        """Times the lowest pace of what it uses: another cap."""
-        self.weight = weight
+    address: int
+    uses: Uses
+    cap: float
+    paced: float
+    """Times the lowest pace of what it uses: another cap."""
+    weight: float
 
 
+@dataclass(slots=True, eq=False)
 class PooledKind(Kind):
     """One whose address is given to another one once nobody needs it any more."""
 
-    __slots__ = ("_pool",)
-
-    def __init__(
-        self, address: int, uses: Uses, cap: float, paced: float, weight: float, pool: list[int]
-    ) -> None:
-        super().__init__(address, uses, cap, paced, weight)
-        self._pool = pool
+    pool: list[int]
 
     def __del__(self) -> None:
         for resource, _ in self.uses:
             resource.users -= 1
-        self._pool.append(self.address)
+        self.pool.append(self.address)
 
 
+@dataclass(slots=True, eq=False)
 class Activity:
     """Work in progress, for those who want to ask about it or stop it."""
 
-    __slots__ = ("group", "kind", "serial")
-
-    def __init__(self, kind: Kind, serial: int, group: int) -> None:
-        self.kind = kind
-        self.serial = serial
-        self.group = group
+    kind: Kind
+    serial: int
+    group: int

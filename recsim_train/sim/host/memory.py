@@ -123,14 +123,9 @@ def _each(plan: Plan) -> _Each:
     )
 
 
-def memory_of(plan: Plan, instance: Instance, available: float = 0.0) -> MemoryUse:
-    """What one process holds when all is allocated. An estimate of the large parts."""
-    (use,) = memory_of_all(plan, [(instance, available)])
-    return use
-
-
 def memory_of_all(plan: Plan, processes: Iterable[tuple[Instance, float]]) -> list[MemoryUse]:
-    """The same of several processes, and of the bytes that each one's machine has."""
+    """What processes hold when all is allocated, an estimate of the large parts; each with the
+    bytes that its machine has."""
     same = _each(plan)
     return [_memory_of(plan, instance, available, same) for instance, available in processes]
 

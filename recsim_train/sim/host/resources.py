@@ -33,7 +33,7 @@ class HostResources:
 
     def __init__(self, plan: Plan, cluster: Cluster, engine: Engine, folding: Folding) -> None:
         self._cluster, self._engine, self._seed = cluster, engine, plan.experiment.seed
-        self._whole: Final = folding.simulated == folding.trainers
+        self._whole: Final = folding.exact
         self.sites = sites_of(plan, cluster)
         """Of all instances, those that others stand for included."""
         sites = {

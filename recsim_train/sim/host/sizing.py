@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from recsim_train.config.cluster import Cluster
@@ -103,7 +104,4 @@ def _search(
         if high >= MOST_SERVERS:
             return None
         low, high = high, min(MOST_SERVERS, high * 2)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    return low + 1 + bisect_left(range(low + 1, high), True, key=fits)

@@ -8,10 +8,11 @@ activity: a client pays for all messages of an effect before the first one leave
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from recsim_train.placement.plan import DenseShard, EmbeddingShard
-from recsim_train.sim.engine import Steps
+from recsim_train.sim.engine import Steps, once
 from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING, Priced, plus
@@ -48,19 +49,18 @@ class Service(Generic[Shard]):
         self.hosts = [world.machines.process_of(shard.host) for shard in shards]
         """By shard."""
         self._handling = world.pricing.units(REQUESTS, **{self.price: 1})
-        self._split: dict[object, Shards[Shard]] = {}
+        self._split = cache(self._split_for)
 
     def split(self, loop: LoopState, part: tuple[int, int] | None = None) -> Shards[Shard]:
         """The shards that a loop asks, or what they hold of a ``part`` of the parameters."""
-        mine = loop.process.name
-        found = self._split.get((mine, part))
-        if found is None:
-            shards: Sequence[Shard] = self.shards if part is None else self.cut(*part)
-            remote = [] if self.own else [s for s in shards if s.host.name != mine]
-            local = [s for s in shards if s.host.name == mine]
-            where = ", ".join(f"{self.name}[{s.index}] on {s.host.name}" for s in remote)
-            found = self._split[mine, part] = Shards(remote, local, where)
-        return found
+        return self._split(loop.process.name, part)
+
+    def _split_for(self, mine: str, part: tuple[int, int] | None) -> Shards[Shard]:
+        shards: Sequence[Shard] = self.shards if part is None else self.cut(*part)
+        remote = [] if self.own else [s for s in shards if s.host.name != mine]
+        local = [s for s in shards if s.host.name == mine]
+        where = ", ".join(f"{self.name}[{s.index}] on {s.host.name}" for s in remote)
+        return Shards(remote, local, where)
 
     def cut(self, start: int, stop: int) -> Sequence[Shard]:
         """What the shards hold of a part; those that hold none are left out."""
@@ -93,8 +93,7 @@ class Service(Generic[Shard]):
         yield world.work(loop, plus(world.asking, *first, *narrow, messages), purpose or effect)
         for r in rounded:
             arrives, leaves = r.rounded
-            at_shard = self._convert("widen", arrives), r.work, self._convert("narrow", leaves)
-            r.work = plus(*at_shard)
+            r.work = plus(self._convert("widen", arrives), r.work, self._convert("narrow", leaves))
         if everyone:
             yield from world.meet(loop)
         done = self._send(loop, effect, remote)
@@ -104,9 +103,8 @@ class Service(Generic[Shard]):
                 yield world.serve(loop, mine.work, effect)
             if mine.barrier is not None:
                 loop.waiting = f"{whose} {effect.capitalize()} at {self.name}[{shard.index}]"
-                yield from world.wait_for_others(
-                    loop, mine.barrier.arrive(mine.contribution, loop.thread)
-                )
+                met = mine.barrier.arrive(mine.contribution, loop.thread)
+                yield from world.wait_for_others(loop, once(met))
         answers = sum(request.answers for _, request in remote)
         what = whose or ("answers to" if answers else "delivery of")
         loop.waiting = f"{what} {effect.capitalize()} at {shards.where}"
@@ -127,13 +125,8 @@ class Service(Generic[Shard]):
         countdown = Countdown(world.engine, len(requests))
         for shard, request in requests:
             host = self.hosts[shard.index].name
-            key = (self.name, effect, host)
-            known = loop.requests.get(key)
-            if known is None:
-                series = world.records.series(host, loop.name, f"serve_{effect}", self.name)
-                known = loop.requests[key] = f"{loop.name}.{effect}", series
-            request.purpose, request.series = known
-            request.overhead = self._handling
+            request.series = world.records.series(host, loop.name, f"serve_{effect}", self.name)
+            request.purpose, request.overhead = f"{loop.name}.{effect}", self._handling
             request.iteration, request.served, request.done = loop.iteration, loop.served, countdown
             loop.ask()
             loop.serving[self.name, shard.index].send(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,7 +64,7 @@ class Request:
         return self.answer > 0 or self.acknowledged or self.barrier is not None
 
 
-class ServingThread:
+class ServingThread(ABC):
     """A thread at the shard's process that serves one client loop, strictly in order."""
 
     def __init__(
@@ -84,17 +85,17 @@ class ServingThread:
         self._inbox = Mailbox(machines.engine)
         machines.engine.process(self._serve())
 
+    @abstractmethod
     def send(self, request: Request) -> None:
         """The client sends a request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _receive(self, request: Request) -> Steps:
         """Returns (when the thread has seen it, seconds that it takes to move if alone)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
         """Send the answer. ``arrived`` is told the seconds that it takes to move if alone."""
-        raise NotImplementedError
 
     def _serve(self) -> Steps:
         machines, pricing = self._machines, self._pricing

@@ -117,7 +117,18 @@ def _compared(
     least, most = _STEPS
     enough = max(least, min(most, _ITERATIONS // len(plan.training)))
     steps = min(compared_steps(plan, compared.folding, outcome.steps), enough)
-    found = _rate(compared, plan, cluster, steps, progress)
+
+    def further(done: float, total: float, stage: str = "", so_far: str = "") -> None:
+        if progress is not None:
+            share = (compared.warmup + steps) / compared.total
+            progress(min(done, share * total), share * total, _IN_STEP)
+
+    few = None if compared.folding.exact else compared.folding.simulated
+    folding = folding_of(plan, cluster, most=few)
+    shared = (compared.counts, compared.replay) if folding == compared.folding else (None, None)
+    again = SimulatedRun(plan, cluster, folding, *shared)
+    done = again.run(further, steps).steps  # fewer where a host fails
+    found = again.within(done).examples_per_second if done else None
     own = compared.within(steps).examples_per_second
     return (found / own if found and own else None), steps
 
@@ -130,25 +141,3 @@ def _with_jitter(plan: Plan, cluster: Cluster, jitter: float) -> tuple[Plan, Clu
     changed = {"simulation": simulation.model_copy(update={"stragglers": True})}
     plan = replace(plan, experiment=plan.experiment.model_copy(update=changed))
     return plan, cluster.model_copy(update={"jitter": jitter, "stragglers": None})
-
-
-def _rate(
-    simulated: SimulatedRun, plan: Plan, cluster: Cluster, steps: int, progress: Meter | None
-) -> float | None:
-    def further(done: float, total: float, stage: str = "", so_far: str = "") -> None:
-        if progress is not None:
-            share = (simulated.warmup + steps) / simulated.total
-            progress(min(done, share * total), share * total, _IN_STEP)
-
-    folded = simulated.folding.simulated if not simulated.folding.exact else None
-    folding = folding_of(plan, cluster, most=folded)
-    same = folding == simulated.folding
-    again = SimulatedRun(
-        plan,
-        cluster,
-        folding,
-        simulated.counts if same else None,
-        simulated.replay if same else None,
-    )
-    done = again.run(further, steps).steps  # fewer where a host fails
-    return again.within(done).examples_per_second if done else None
