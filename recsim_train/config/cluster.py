@@ -28,7 +28,7 @@ FORMAT = 1
 """Of profiles that this version reads; another number where one of those could be read wrongly."""
 
 
-TypeName = Literal["default"] | RoleName
+TypeName = Literal["default", RoleName]
 
 
 class Host(Section):
@@ -396,9 +396,9 @@ class Cluster(Section):
     has otherwise than the role's host type. ``default``: the hosts that there are for all roles
     without a type of their own in ``hosts``: servers and readers take theirs first, trainers what
     is left, each from the first entry on."""
-    mixed_from_last: tuple[RoleName, ...] = ()
-    """Roles that take hosts of ``mixed.default`` from its last entry on. None: a recommendation
-    tries all ways."""
+    mixed_from_last: tuple[RoleName, ...] | None = None
+    """Roles that take hosts of ``mixed.default`` from its last entry on. None: no role does, and
+    `recommend` tries it of trainers, of all others, and of both."""
     network: Network
     contention: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Speed of each core when all cores of a machine are busy, relative to one busy alone."""

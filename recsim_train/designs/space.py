@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import product
 from math import ceil
 from typing import Any
 
@@ -36,6 +36,8 @@ _TRAINERS = (1, 4)
 """Processes of a host, which divide its cores among them."""
 _SERVING = 4
 """The same of embedding servers: each has an interpreter lock of its own."""
+_LAST: tuple[tuple[RoleName, ...], ...] = ((), ("trainer",), ROLE_NAMES[1:], ROLE_NAMES)
+"""Who takes the last of several types of hosts: servers, which take theirs first, or trainers."""
 MOST_DESIGNS = 20_000
 """More are taken for a mistake."""
 OFF = 0.02
@@ -239,9 +241,9 @@ def _processes(trainers: int, embedding: int, dense: int, origin: Origin) -> Ite
 
 def _on_types(split: Split, origin: Origin) -> Iterable[tuple[Split, dict[RoleName, list[Host]]]]:
     """The ways in which roles may take their hosts, each with the types of these."""
-    cluster, ways = origin.cluster, [origin.cluster.mixed_from_last]
-    if cluster.lots("default") and not cluster.mixed_from_last:
-        ways += [last for n in range(1, 5) for last in combinations(ROLE_NAMES, n)]
+    cluster, ways = origin.cluster, [origin.cluster.mixed_from_last or ()]
+    if cluster.lots("default") and cluster.mixed_from_last is None:
+        ways = [*_LAST]
     counts: dict[RoleName, int] = {
         "trainer": split.trainers,
         "embedding_server": split.embedding,
@@ -327,7 +329,7 @@ def _candidate(origin: Origin, split: Split) -> Candidate:
         "embedding_server": split.embedding_each,
     }
     together = {role: many for role, many in shared.items() if many > 1 and plan.of_role(role)}
-    standing = {"per_host": together or None, "mixed_from_last": split.last}
+    standing = {"per_host": together or None, "mixed_from_last": split.last or None}
     cluster = origin.cluster.model_copy(update=standing)
     loaded = replace(origin.loaded, experiment=changed)
     job = Job("simulated", loaded, plan, cluster, dict(_named(origin, split)))

@@ -85,7 +85,7 @@ def host_types(counts: Mapping[RoleName, int], cluster: Cluster) -> dict[RoleNam
             lots = cluster.lots(role) or [(cluster.host(role), inf)]
             room = [many for _, many in lots]
         taken = list[int]()
-        for n in range(len(lots))[:: -1 if role in cluster.mixed_from_last else 1]:
+        for n in range(len(lots))[:: -1 if role in (cluster.mixed_from_last or ()) else 1]:
             number = int(min(room[n], counts[role] - len(taken)))
             room[n] -= number
             taken += [n] * number
