@@ -141,6 +141,12 @@ def check_cluster(cluster: Cluster, mistakes: Mistakes) -> None:
             ("mixed", "default"),
             f"expected {most} hosts, as many as there are ({', '.join(limits)}), got {count}",
         )
+    if cluster.mixed_from_last and not cluster.lots("default"):
+        mistakes.add(
+            ("mixed_from_last",),
+            "there is no mixed.default from whose last entries roles take hosts",
+            at_key=True,
+        )
     for role, entries in (cluster.mixed or {}).items():
         if role not in cluster.hosts and cluster.lots("default"):
             mistakes.add(

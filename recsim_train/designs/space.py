@@ -145,7 +145,7 @@ def space_of(origins: Sequence[Origin], most: int | None) -> Space:
         limit = max(limit, own := _limit(origin, most))
         axes.setdefault("examples_per_step", {})[written(origin.examples_per_step)] = None
         for split in splits(origin, own):
-            for name, value in _named(origin, split):
+            for name, value in _named(origin, split).items():
                 axes.setdefault(name, {})[written(value)] = None
             try:
                 made = _candidate(origin, split)
@@ -332,19 +332,21 @@ def _candidate(origin: Origin, split: Split) -> Candidate:
     standing = {"per_host": together or None, "mixed_from_last": split.last or None}
     cluster = origin.cluster.model_copy(update=standing)
     loaded = replace(origin.loaded, experiment=changed)
-    job = Job("simulated", loaded, plan, cluster, dict(_named(origin, split)))
+    job = Job("simulated", loaded, plan, cluster, _named(origin, split))
     hosts = len(hosts_of(plan.instances, cluster))
     return Candidate(job, origin, split, hosts, rented(plan, cluster))
 
 
-def _named(origin: Origin, split: Split) -> Iterator[tuple[str, object]]:
+def _named(origin: Origin, split: Split) -> dict[str, object]:
     """What tells a design from the others."""
-    yield "hosts", split.hosts
-    yield "embedding_hosts", split.embedding
-    yield "dense_hosts", split.dense
-    yield "trainers_per_host", split.trainers_each
-    yield "servers_per_host", split.embedding_each
-    yield "threads", split.threads
-    if origin.cluster.lots("default"):
-        yield "mixed_from_last", list(split.last)
-    yield from origin.settings.items()
+    types = {"mixed_from_last": list(split.last)} if origin.cluster.lots("default") else {}
+    return {
+        "hosts": split.hosts,
+        "embedding_hosts": split.embedding,
+        "dense_hosts": split.dense,
+        "trainers_per_host": split.trainers_each,
+        "servers_per_host": split.embedding_each,
+        "threads": split.threads,
+        **types,
+        **origin.settings,
+    }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from math import ceil, inf
 from statistics import fmean
 
-from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.cluster import Cluster, Host, TypeName
 from recsim_train.config.dump import plain
 from recsim_train.config.errors import NoHostError
 from recsim_train.config.topology import RackTopology, RoleName
@@ -65,8 +66,6 @@ def kinds_of(instances: Sequence[Instance], cluster: Cluster) -> dict[Instance, 
 
     Raises NoHostError where ``mixed`` describes too few hosts.
     """
-    if cluster.colocate:
-        return dict.fromkeys(instances, cluster.hosts["default"])
     numbers = {i: i.index // cluster.together(i.role) for i in instances}
     types = host_types({i.role: number + 1 for i, number in numbers.items()}, cluster)
     return {i: types[i.role][number] for i, number in numbers.items()}
@@ -77,20 +76,18 @@ def host_types(counts: Mapping[RoleName, int], cluster: Cluster) -> dict[RoleNam
 
     Raises NoHostError where there are too few.
     """
-    there, found = cluster.lots("default"), {}
-    left = [many for _, many in there]
-    for role in sorted(counts, key="trainer".__eq__):
-        lots, room = there, left
-        if not there or role in cluster.hosts:
-            lots = cluster.lots(role) or [(cluster.host(role), inf)]
-            room = [many for _, many in lots]
+    found: dict[RoleName, list[Host]] = {}
+    used: Counter[tuple[str, int]] = Counter()
+    shared = {*counts} - {*cluster.hosts} if cluster.lots("default") else set()
+    for role in sorted(counts, key=lambda role: role == "trainer"):
+        key: TypeName = "default" if role in shared else role
+        lots = cluster.lots(key) or [(cluster.host(role), inf)]
         taken = list[int]()
         for n in range(len(lots))[:: -1 if role in (cluster.mixed_from_last or ()) else 1]:
-            number = int(min(room[n], counts[role] - len(taken)))
-            room[n] -= number
+            number = int(min(lots[n][1] - used[key, n], counts[role] - len(taken)))
+            used[key, n] += number
             taken += [n] * number
         if len(taken) < counts[role]:
-            key = "default" if lots is there else role
             raise NoHostError(
                 f"cluster profile {cluster.name}: mixed.{key} has {len(taken)} hosts for {role}s, "
                 f"too few for {role}[{len(taken) * cluster.together(role)}]; leave out the last "

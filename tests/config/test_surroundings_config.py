@@ -192,6 +192,7 @@ RESTART = {"restart": "5 s"}
             {"mixed": TYPES | {"trainer": [{"cores": 2}]}},
             "mixed.trainer: mixed.default says which hosts there are for roles without a type of",
         ),
+        ({"mixed_from_last": ["reader"]}, "mixed_from_last: there is no mixed.default from whose"),
         ({"mixed": TYPES, "mixed_from_last": ["server"]}, "mixed_from_last[0]: expected one of"),
         ({"mixed": TYPES, "colocate": True}, "mixed: with colocate: true all roles are"),
         ({"mixed": {"trainer": [{"nic": "0 B/s"}]}}, "mixed.trainer[0].nic: expected a data rate"),
