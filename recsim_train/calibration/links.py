@@ -19,6 +19,7 @@ from recsim_train.config.topology import RoleName
 from recsim_train.executor.emulation.cluster import EmulatedCluster, check_here
 from recsim_train.executor.emulation.layout import layout_of
 from recsim_train.executor.process.forkserver import HERE, NetworkPlace
+from recsim_train.placement.hosts import kinds_of
 
 PRICES = ("message", "wire_byte")
 """What messages cost the cores at each of their ends."""
@@ -69,7 +70,7 @@ def measure_links(profile: Cluster) -> LinkFigures:
     """
     check_here()
     alone = profile.model_copy(update={"topology": None})
-    rate = min(alone.host_of(role, 0).nic for role in _ENDS)
+    rate = min(kind.nic for kind in kinds_of(small_plan().instances, alone).values())
     with EmulatedCluster(layout_of(small_plan(), alone)) as hosts:
         across = _ends([hosts.place(f"{role}[0]") for role in _ENDS], rate)
     here = fit_wire(wire_observations(_ends([HERE, HERE], rate)))

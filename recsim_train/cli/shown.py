@@ -22,6 +22,7 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
     not fit into the hosts."""
     from recsim_train.config.errors import UserError
     from recsim_train.placement.describe import describe, plan_document
+    from recsim_train.placement.hosts import types_said
     from recsim_train.session import told
 
     fits = [job.memory() for job in jobs]
@@ -29,17 +30,24 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
         None if memory is None or memory.problem else job.beforehand()
         for job, memory in zip(jobs, fits, strict=True)
     ]
+    types = [
+        []
+        if memory is None or memory.problem or job.world == "real"
+        else types_said(job.plan.instances, job.profile)
+        for job, memory in zip(jobs, fits, strict=True)
+    ]
     if json:
         documents = [
             plan_document(job.plan)
             | ({} if memory is None else {"memory": memory.document()})
             | ({} if before is None else {"beforehand": before.document()})
-            for job, memory, before in zip(jobs, fits, known, strict=True)
+            | ({"host_types": on} if on else {})
+            for job, memory, before, on in zip(jobs, fits, known, types, strict=True)
         ]
         common.print_json({"plans": documents})
-    for job, memory, before in zip(jobs, fits, known, strict=True):
+    for job, memory, before, on in zip(jobs, fits, known, types, strict=True):
         if not json:
-            verdicts = [] if before is None else list(told.verdicts(before))
+            verdicts = [*([] if before is None else told.verdicts(before)), *on]
             if memory is not None:
                 said = "does not fit" if memory.problem else memory.phrase  # the error says why
                 verdicts.insert(0, f"{memory.asked}: {said}")
@@ -56,11 +64,14 @@ def show_hosts(jobs: Sequence[Job]) -> None:
     from recsim_train.executor.emulation.capacity import check_carried, measured_here, said
     from recsim_train.executor.emulation.cluster import check_here
     from recsim_train.executor.emulation.layout import layout_of, lines_of
+    from recsim_train.placement.hosts import types_said
 
     check_here()
     capacity = measured_here()
     for job in jobs:
         layout = layout_of(job.plan, job.profile)
+        for on in types_said(job.plan.instances, job.profile):
+            common.tell(f"  {on}")
         common.tell("  emulated hosts:")
         for line in lines_of(layout):
             common.tell(f"    {line}")

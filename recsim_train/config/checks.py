@@ -133,7 +133,27 @@ def check_cluster(cluster: Cluster, mistakes: Mistakes) -> None:
     """Hosts for every role, surroundings that fit them, prices that claim no more than is known."""
     if "default" not in cluster.hosts:
         mistakes.add(("hosts",), "missing host type 'default', which roles without their own use")
+    limits = cluster.limits
+    count = limits.pop("mixed.default", 0)
+    most = min(limits.values(), default=count)
+    if count and count != most:
+        mistakes.add(
+            ("mixed", "default"),
+            f"expected {most} hosts, as many as there are ({', '.join(limits)}), got {count}",
+        )
+    if cluster.mixed_from_last and not cluster.lots("default"):
+        mistakes.add(
+            ("mixed_from_last",),
+            "there is no mixed.default from whose last entries roles take hosts",
+            at_key=True,
+        )
     for role, entries in (cluster.mixed or {}).items():
+        if role not in cluster.hosts and cluster.lots("default"):
+            mistakes.add(
+                ("mixed", role),
+                "mixed.default says which hosts there are for roles without a type of their own in "
+                "hosts; say who takes its last entries by mixed_from_last",
+            )
         for n, entry in enumerate(entries[:-1]):
             if entry.count is None:
                 mistakes.add(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import hypot, sqrt
+from math import hypot, inf, sqrt
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from recsim_train.config.errors import NoHostError
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeeds
@@ -27,6 +26,9 @@ from recsim_train.config.units import (
 
 FORMAT = 1
 """Of profiles that this version reads; another number where one of those could be read wrongly."""
+
+
+TypeName = Literal["default", RoleName]
 
 
 class Host(Section):
@@ -383,15 +385,20 @@ class Cluster(Section):
     most_hosts: Positive | None = None
     """How many hosts there are: no job has more. None: as many as racks hold, and without racks as
     many as one wants."""
-    hosts: dict[Literal["default"] | RoleName, Host]
+    hosts: dict[TypeName, Host]
     """Host types: "default", and others for roles that have their own."""
     per_host: dict[RoleName, Positive] | None = None
     """How many processes of a role share a host: with 4 trainers those numbered 0 to 3 the first
     one, 4 to 7 the next. Its cores, its memory and its NIC are theirs together, and what they send
     each other stays within it. Processes of roles that are not named have hosts of their own."""
-    mixed: dict[RoleName, tuple[MixedHosts, ...]] | None = None
+    mixed: dict[TypeName, tuple[MixedHosts, ...]] | None = None
     """Roles whose hosts differ: the first ``count`` hosts, the next ones ..., by what each entry
-    has otherwise than the role's host type."""
+    has otherwise than the role's host type. ``default``: the hosts that there are for all roles
+    without a type of their own in ``hosts``: servers and readers take theirs first, trainers what
+    is left, each from the first entry on."""
+    mixed_from_last: tuple[RoleName, ...] | None = None
+    """Roles that take hosts of ``mixed.default`` from its last entry on. None: no role does, and
+    `recommend` tries it of trainers, of all others, and of both."""
     network: Network
     contention: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Speed of each core when all cores of a machine are busy, relative to one busy alone."""
@@ -424,35 +431,33 @@ class Cluster(Section):
     what the nearest shape of the same operation came to. None: nothing was measured so."""
     calibration: Calibration | None = None
 
-    def host(self, role: RoleName) -> Host:
+    def host(self, role: TypeName) -> Host:
         """The host type of a role."""
         if self.colocate or role not in self.hosts:
             return self.hosts["default"]
         return self.hosts[role]
 
+    def lots(self, role: TypeName) -> list[tuple[Host, float]]:
+        """The entries of ``mixed`` for a role, or "default": each one's type, whole, and how many
+        there are of it, infinitely many where it does not say."""
+        found = []
+        for entry in (self.mixed or {}).get(role, ()):
+            said = {k: v for k in Host.model_fields if (v := getattr(entry, k)) is not None}
+            found.append((self.host(role).model_copy(update=said), entry.count or inf))
+        return found
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """How many hosts there are, by the setting that says so; empty: as many as one wants."""
+        mixed = sum(many for _, many in self.lots("default"))
+        known = {
+            # roles with a type of their own have hosts beside these
+            "mixed.default": mixed if len(self.hosts) == 1 else inf,
+            "most_hosts": self.most_hosts or inf,
+            "topology.hosts_per_rack": sum((self.topology and self.topology.rooms) or ()),
+        }
+        return {key: int(many) for key, many in known.items() if 0 < many < inf}
+
     def together(self, role: RoleName) -> int:
         """How many processes of a role share a host; not for one machine of all roles."""
         return (self.per_host or {}).get(role, 1)
-
-    def host_of(self, role: RoleName, index: int) -> Host:
-        """The host of one instance. Raises NoHostError where ``mixed`` describes fewer hosts."""
-        host, first = self.host(role), 0
-        index //= self.together(role)
-        entries = (self.mixed or {}).get(role, ())
-        for entry in entries:
-            if entry.count is None or index < first + entry.count:
-                return host.model_copy(
-                    update={
-                        k: v
-                        for k in Host.model_fields
-                        if (v := getattr(entry, k, None)) is not None
-                    }
-                )
-            first += entry.count
-        if entries:
-            raise NoHostError(
-                f"cluster profile {self.name}: mixed.{role} describes {first} hosts, too few for "
-                f"{role}[{index * self.together(role)}]; leave out the last entry's count for all "
-                "further ones"
-            )
-        return host

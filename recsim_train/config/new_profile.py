@@ -67,6 +67,7 @@ hosts:
     nic: {nic}   # what it sustains, each way
     # speed: 1.2   # of a core, relative to one that has the prices
   # embedding_server: {{cores: 8, memory: 512 GiB, nic: 10 Gbit/s}}   # a role's own type of host
+# mixed: {{default: [{{count: 12}}, {{count: 12, cores: 32}}]}}   # or two types for all roles
 
 network:
   latency: {one_line(wanted.latency)}   # one way: half of what ping says

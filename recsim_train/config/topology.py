@@ -58,7 +58,7 @@ class Rent(Section):
 
 
 class MixedHosts(Section):
-    """Hosts of one role that are alike: what is left out is that of the role's host type."""
+    """Hosts that are alike: what is left out is that of the role's host type."""
 
     count: Positive | None = None
     """How many; only the last entry may leave it out: all further ones."""
@@ -98,8 +98,8 @@ class RackTopology(Section):
     """Rate of one rack's uplink in bytes per second, each way. Instead of ``oversubscription``."""
     oversubscription: Annotated[float, Field(gt=0.0)] | None = None
     """NIC rates of a rack's hosts together, divided by its uplink's rate. The hosts are its
-    ``hosts_per_rack`` of type ``hosts.default``; without that, those that the run puts
-    there."""
+    ``hosts_per_rack`` of type ``hosts.default``, or of ``mixed.default`` in the same shares;
+    without that, those that the run puts there."""
     arrange: Literal["spread", "fill"] = "spread"
     """spread: host i of each role stands in rack i mod ``racks``, or the next one with room; fill:
     one rack after the other, in the order trainers, embedding servers, dense servers, readers."""

@@ -206,8 +206,8 @@ def _lacking(design: Design, what: str, times: float) -> str:
     role = owner.replace(" ", "_")
     instances = [i for i in job.plan.instances if i.role == role]
     if part == "cores" and instances:
-        hosts = {i.index // job.profile.together(i.role): i for i in instances}
-        cores = sum(job.profile.host_of(i.role, i.index).cores for i in hosts.values())
+        hosts = hosts_of(job.plan.instances, job.profile)
+        cores = sum(host.kind.cores for host in hosts if host.instances[0].role == role)
         return f"it takes {ceil(cores * times):,} cores of {owner}s, and there are {cores:,}"
     if part == "interpreter lock" and instances:
         many = len(instances)

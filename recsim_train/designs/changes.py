@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import accumulate, combinations, islice
+from math import ceil
 from typing import NamedTuple
 
-from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.designs import looking
@@ -18,6 +19,7 @@ from recsim_train.designs.space import with_batches
 from recsim_train.placement.build import build_plan
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.pool import Finished, Task, each
+from recsim_train.sim.why.elasticity import scaled
 
 _TIMES = (1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
 """How many times as much of something is tried, the least first."""
@@ -156,23 +158,15 @@ def _wire(start: _State) -> list[_Step]:
 def _faster() -> list[_Step]:
     def step(times: float) -> _Step:
         def make(state: _State) -> _State:
-            hosts: dict[str, Host] = {
-                name: host.model_copy(update={"nic": host.nic * times})
-                for name, host in state.cluster.hosts.items()
-            }
-            cluster = _fast_uplinks(state.cluster, times)
-            return state._replace(cluster=cluster.model_copy(update={"hosts": hosts}))
+            known = state.cluster
+            # one connection's limit is none of the card
+            faster = scaled(known, {"nic": times, "uplink": times})
+            network = {"network": known.network}
+            return state._replace(cluster=faster.model_copy(update=network))
 
         return _Step(lambda _: f"{times:g} times as fast network cards and uplinks", make)
 
     return [step(times) for times in _TIMES]
-
-
-def _fast_uplinks(cluster: Cluster, times: float) -> Cluster:
-    topology = cluster.topology
-    if topology is None or topology.uplink is None:
-        return cluster
-    return cluster.having("topology", uplink=topology.uplink * times)
 
 
 def _split(start: _State) -> list[_Step]:
@@ -207,7 +201,7 @@ def _hosts(start: _State) -> list[_Step]:
                 for role, (hosts, each) in _divided(state).items()
             }
             made = state._replace(experiment=state.experiment.having("roles", **counts))
-            return made._replace(cluster=_with_room(made.cluster, _count(made)))
+            return made._replace(cluster=_with_room(made.cluster, _count(made), times))
 
         def says(state: _State) -> str:
             return f"{_count(state)} hosts instead of {_count(start)}, divided alike"
@@ -231,11 +225,17 @@ def _count(state: _State) -> int:
     return sum(hosts for hosts, _ in _divided(state).values())
 
 
-def _with_room(cluster: Cluster, hosts: int) -> Cluster:
-    """As many hosts as that; in racks beyond those there are, each as large as the largest."""
-    topology = cluster.topology
+def _with_room(cluster: Cluster, hosts: int, times: float) -> Cluster:
+    """As many hosts as that; in racks beyond those there are, each as large as the largest, and of
+    each type so many times as many."""
+    topology, mixed = cluster.topology, dict(cluster.mixed or {})
+    for role, entries in mixed.items():
+        counts = [entry.count and ceil(entry.count * times) for entry in entries]
+        pairs = zip(entries, counts, strict=True)
+        mixed[role] = tuple(entry.model_copy(update={"count": n}) for entry, n in pairs)
     if topology is not None and (rooms := topology.rooms) is not None:
         more = max(0, -(-(hosts - sum(rooms)) // max(rooms)))
         update = {"racks": len(rooms) + more, "hosts_per_rack": (*rooms, *[max(rooms)] * more)}
         topology = topology.model_copy(update=update)
-    return cluster.model_copy(update={"topology": topology, "most_hosts": None})
+    made = {"topology": topology, "most_hosts": None, "mixed": mixed or None}
+    return cluster.model_copy(update=made)

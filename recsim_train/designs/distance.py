@@ -7,6 +7,7 @@ from typing import Final
 
 from recsim_train.config.units import RATE
 from recsim_train.designs.searching import Design
+from recsim_train.placement.hosts import kinds_of
 from recsim_train.report.winner import listed
 
 MOST_HOSTS: Final = 15
@@ -33,7 +34,7 @@ def distances(designs: Sequence[Design]) -> list[str]:
 def _beyond(design: Design) -> Iterator[str]:
     job = design.candidate.job
     profile, plan = job.profile, job.plan
-    kinds = [profile.host_of(i.role, i.index) for i in plan.instances]
+    kinds = kinds_of(plan.instances, profile).values()
     cores, measured = max(kind.cores for kind in kinds), profile.measured_cores
     if measured is not None and cores > measured:
         yield f"cores of a host ({cores}, prices are of {measured})"

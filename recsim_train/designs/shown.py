@@ -12,6 +12,7 @@ from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import OFF
+from recsim_train.placement.hosts import by_type
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
 from recsim_train.report.advice import relief
@@ -76,6 +77,7 @@ def headline(answer: Recommended) -> str:
 def divided(design: Design) -> str:
     """How hosts are used: "12 hosts: 8 x 4 trainers of 8 threads, 3 x 4 embedding servers"."""
     job = design.candidate.job
+    types = by_type(job.plan.instances, job.profile)
     said = []
     for role in ("trainer", "embedding_server", "dense_server", "reader"):
         count = len(job.plan.of_role(role))
@@ -89,7 +91,9 @@ def divided(design: Design) -> str:
             threads = job.plan.experiment.training.threads
             batch = job.plan.experiment.training.batch_size
             many += f" of {threads} thread{'s'[: threads != 1]} with batches of {batch:,}"
-        said.append(many)
+        own = {what: sum(i.role == role for i in on) for what, on in types.items()}
+        where = listed([f"{-(-n // each)} of {what}" for what, n in own.items() if n])
+        said.append(f"{many} on {where}" if where else many)
     count = design.candidate.hosts
     return f"{count} host{'' if count == 1 else 's'} ({listed(said)})"
 

@@ -10,15 +10,15 @@ from itertools import product
 from math import ceil
 from typing import Any
 
-from recsim_train.config.cluster import Cluster
-from recsim_train.config.errors import UserError
+from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.config.load import Loaded
 from recsim_train.config.search import Search
 from recsim_train.config.sweep import written
 from recsim_train.config.topology import ROLE_NAMES, RoleName
 from recsim_train.placement.build import build_plan
-from recsim_train.placement.hosts import hosts_of, hosts_there
+from recsim_train.placement.hosts import host_types, hosts_of, hosts_there, kinds_of
 from recsim_train.session.job import Job
 from recsim_train.sim.cluster.hosts import rented
 from recsim_train.strategy.base import DenseService, EmbeddingService
@@ -36,6 +36,8 @@ _TRAINERS = (1, 4)
 """Processes of a host, which divide its cores among them."""
 _SERVING = 4
 """The same of embedding servers: each has an interpreter lock of its own."""
+_LAST: tuple[tuple[RoleName, ...], ...] = ((), ("trainer",), ROLE_NAMES[1:], ROLE_NAMES)
+"""Who takes the last of several types of hosts: servers, which take theirs first, or trainers."""
 MOST_DESIGNS = 20_000
 """More are taken for a mistake."""
 OFF = 0.02
@@ -72,6 +74,8 @@ class Split:
     """Processes on each of them."""
     embedding_each: int
     threads: int
+    last: tuple[RoleName, ...] = ()
+    """The profile's ``mixed_from_last``."""
 
     @property
     def hosts(self) -> int:
@@ -141,7 +145,7 @@ def space_of(origins: Sequence[Origin], most: int | None) -> Space:
         limit = max(limit, own := _limit(origin, most))
         axes.setdefault("examples_per_step", {})[written(origin.examples_per_step)] = None
         for split in splits(origin, own):
-            for name, value in _named(origin, split):
+            for name, value in _named(origin, split).items():
                 axes.setdefault(name, {})[written(value)] = None
             try:
                 made = _candidate(origin, split)
@@ -222,23 +226,44 @@ def splits(origin: Origin, most: int) -> Iterator[Split]:
 
 
 def _processes(trainers: int, embedding: int, dense: int, origin: Origin) -> Iterator[Split]:
-    cluster, search = origin.cluster, origin.search
-    cores = cluster.host("trainer").cores
-    each = search.trainers_per_host or [n for n in _TRAINERS if n <= cores]
-    serving: Iterable[int] = (1,)
-    if embedding:
-        room = cluster.host("embedding_server").cores
-        serving = search.servers_per_host or (min(_SERVING, room),)
-    for one, other in product(each, serving):
-        for threads in search.threads or (max(1, cores // one),):
-            yield Split(trainers, embedding, dense, one, other, threads)
+    search = origin.search
+    for split, types in _on_types(Split(trainers, embedding, dense, 1, 1, 1), origin):
+        cores = _distinct(host.cores for host in types["trainer"])
+        each = search.trainers_per_host or [n for n in _TRAINERS if n <= cores[0]]
+        serving: Iterable[int] = (1,)
+        if embedding:
+            room = max(host.cores for host in types["embedding_server"])
+            serving = search.servers_per_host or (min(_SERVING, room),)
+        for one, other in product(each, serving):
+            for threads in search.threads or _distinct(max(1, number // one) for number in cores):
+                yield replace(split, trainers_each=one, embedding_each=other, threads=threads)
+
+
+def _on_types(split: Split, origin: Origin) -> Iterable[tuple[Split, dict[RoleName, list[Host]]]]:
+    """The ways in which roles may take their hosts, each with the types of these."""
+    cluster, ways = origin.cluster, [origin.cluster.mixed_from_last or ()]
+    if cluster.lots("default") and cluster.mixed_from_last is None:
+        ways = [*_LAST]
+    counts: dict[RoleName, int] = {
+        "trainer": split.trainers,
+        "embedding_server": split.embedding,
+        "dense_server": split.dense,
+        "reader": origin.loaded.experiment.roles.readers,
+    }
+    found: dict[str, tuple[Split, dict[RoleName, list[Host]]]] = {}
+    for last in ways:
+        with suppress(NoHostError):
+            types = host_types(counts, cluster.model_copy(update={"mixed_from_last": last}))
+            found.setdefault(str(types), (replace(split, last=last), types))
+    # where there are too few it is said when the design is made
+    return found.values() or [(split, {role: [cluster.host(role)] for role in ROLE_NAMES})]
 
 
 def neighbours(candidate: Candidate, most: int) -> Iterator[Candidate]:
     """Designs one step beside another, along what the search leaves open. ``most``: hosts."""
     origin = candidate.origin
     readers = origin.loaded.experiment.roles.readers
-    for split in _steps(candidate.split, origin):
+    for split in _steps(candidate):
         if min(split.trainers, split.trainers_each, split.embedding_each) < 1:
             continue
         if min(split.embedding, split.dense) < 0 or split.hosts + readers > most:
@@ -249,8 +274,10 @@ def neighbours(candidate: Candidate, most: int) -> Iterator[Candidate]:
                 yield made
 
 
-def _steps(split: Split, origin: Origin) -> Iterator[Split]:
-    search, cluster = origin.search, origin.cluster
+def _steps(candidate: Candidate) -> Iterator[Split]:
+    split, search, job = candidate.split, candidate.origin.search, candidate.job
+    kinds = kinds_of(job.plan.instances, job.profile)
+    cores = {instance.role: kind.cores for instance, kind in kinds.items()}  # of its last host
     trainers, embedding, dense = split.trainers, split.embedding, split.dense
     if search.hosts is None:
         for more in sorted({1, -1, trainers // 4, -(trainers // 4)} - {0}):
@@ -262,14 +289,13 @@ def _steps(split: Split, origin: Origin) -> Iterator[Split]:
         for more in sorted({1, -1} - {-dense}):
             yield replace(split, trainers=trainers - more, dense=dense + more)
     if search.trainers_per_host is None:
-        cores = cluster.host("trainer").cores
         for each in (2 * split.trainers_each, split.trainers_each // 2):
-            if 1 <= each <= cores:
-                threads = split.threads if search.threads else max(1, cores // each)
+            if 1 <= each <= cores["trainer"]:
+                threads = split.threads if search.threads else max(1, cores["trainer"] // each)
                 yield replace(split, trainers_each=each, threads=threads)
     if search.servers_per_host is None and embedding:
         for each in (2 * split.embedding_each, split.embedding_each // 2):
-            if 1 <= each <= cluster.host("embedding_server").cores:
+            if 1 <= each <= cores["embedding_server"]:
                 yield replace(split, embedding_each=each)
 
 
@@ -303,19 +329,24 @@ def _candidate(origin: Origin, split: Split) -> Candidate:
         "embedding_server": split.embedding_each,
     }
     together = {role: many for role, many in shared.items() if many > 1 and plan.of_role(role)}
-    cluster = origin.cluster.model_copy(update={"per_host": together or None})
+    standing = {"per_host": together or None, "mixed_from_last": split.last or None}
+    cluster = origin.cluster.model_copy(update=standing)
     loaded = replace(origin.loaded, experiment=changed)
-    job = Job("simulated", loaded, plan, cluster, dict(_named(origin, split)))
+    job = Job("simulated", loaded, plan, cluster, _named(origin, split))
     hosts = len(hosts_of(plan.instances, cluster))
     return Candidate(job, origin, split, hosts, rented(plan, cluster))
 
 
-def _named(origin: Origin, split: Split) -> Iterator[tuple[str, object]]:
+def _named(origin: Origin, split: Split) -> dict[str, object]:
     """What tells a design from the others."""
-    yield "hosts", split.hosts
-    yield "embedding_hosts", split.embedding
-    yield "dense_hosts", split.dense
-    yield "trainers_per_host", split.trainers_each
-    yield "servers_per_host", split.embedding_each
-    yield "threads", split.threads
-    yield from origin.settings.items()
+    types = {"mixed_from_last": list(split.last)} if origin.cluster.lots("default") else {}
+    return {
+        "hosts": split.hosts,
+        "embedding_hosts": split.embedding,
+        "dense_hosts": split.dense,
+        "trainers_per_host": split.trainers_each,
+        "servers_per_host": split.embedding_each,
+        "threads": split.threads,
+        **types,
+        **origin.settings,
+    }

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from math import ceil
+from math import ceil, inf
+from statistics import fmean
 
-from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.cluster import Cluster, Host, TypeName
+from recsim_train.config.dump import plain
 from recsim_train.config.errors import NoHostError
-from recsim_train.config.topology import RackTopology
+from recsim_train.config.topology import RackTopology, RoleName
 from recsim_train.placement.plan import Instance
+from recsim_train.placement.ranges import together
 
 MACHINE = "machine"
 """The name of the one host of a profile with ``colocate: true``."""
+_SAID = {"cores": "{} cores", "memory": "{} of memory", "nic": "{}", "speed": "cores of speed {}"}
+"""What tells types of hosts apart, in words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,17 +48,73 @@ def hosts_of(instances: Sequence[Instance], cluster: Cluster) -> tuple[JobHost, 
     if cluster.colocate:
         return (JobHost(MACHINE, tuple(instances), None, cluster.hosts["default"]),)
     members = _grouped(instances, cluster)
-    for there, said in _limits(cluster):
+    for said, there in cluster.limits.items():
         if there < len(members):
             raise NoHostError(
-                f"cluster profile {cluster.name}: {said} are too few for the experiment's "
-                f"{len(members)} hosts"
+                f"cluster profile {cluster.name}: {there} hosts ({said}) are too few for the "
+                f"experiment's {len(members)} hosts"
             )
-    racks = _racks([group[0] for group in members], cluster)
+    racks, kinds = _racks([group[0] for group in members], cluster), kinds_of(instances, cluster)
     return tuple(
-        JobHost(_name(group), group, rack, cluster.host_of(group[0].role, group[0].index))
+        JobHost(_name(group), group, rack, kinds[group[0]])
         for group, rack in zip(members, racks, strict=True)
     )
+
+
+def kinds_of(instances: Sequence[Instance], cluster: Cluster) -> dict[Instance, Host]:
+    """By process the type of its host, wherever that stands.
+
+    Raises NoHostError where ``mixed`` describes too few hosts.
+    """
+    numbers = {i: i.index // cluster.together(i.role) for i in instances}
+    types = host_types({i.role: number + 1 for i, number in numbers.items()}, cluster)
+    return {i: types[i.role][number] for i, number in numbers.items()}
+
+
+def host_types(counts: Mapping[RoleName, int], cluster: Cluster) -> dict[RoleName, list[Host]]:
+    """The types of so many hosts of each role, in order, as ``mixed`` says.
+
+    Raises NoHostError where there are too few.
+    """
+    found: dict[RoleName, list[Host]] = {}
+    used: Counter[tuple[str, int]] = Counter()
+    shared = {*counts} - {*cluster.hosts} if cluster.lots("default") else set()
+    for role in sorted(counts, key=lambda role: role == "trainer"):
+        key: TypeName = "default" if role in shared else role
+        lots = cluster.lots(key) or [(cluster.host(role), inf)]
+        taken = list[int]()
+        for n in range(len(lots))[:: -1 if role in (cluster.mixed_from_last or ()) else 1]:
+            number = int(min(lots[n][1] - used[key, n], counts[role] - len(taken)))
+            used[key, n] += number
+            taken += [n] * number
+        if len(taken) < counts[role]:
+            raise NoHostError(
+                f"cluster profile {cluster.name}: mixed.{key} has {len(taken)} hosts for {role}s, "
+                f"too few for {role}[{len(taken) * cluster.together(role)}]; leave out the last "
+                "entry's count for all further ones"
+            )
+        found[role] = [lots[n][0] for n in sorted(taken)]
+    return found
+
+
+def by_type(instances: Sequence[Instance], cluster: Cluster) -> dict[str, list[Instance]]:
+    """Processes by what tells the type of their host from the others in the job or the profile, in
+    words such as "32 cores, 10 Gbit/s"; nothing where all are alike. Raises as `kinds_of`."""
+    kinds = kinds_of(instances, cluster)
+    known = {i: plain(kind, digits=3) for i, kind in kinds.items()}
+    others = [plain(kind, digits=3) for kind, _ in cluster.lots("default")]
+    keys = [key for key in _SAID if len({one[key] for one in (*known.values(), *others)}) > 1]
+    found: dict[str, list[Instance]] = {}
+    for instance, one in known.items():
+        what = ", ".join(_SAID[key].format(one[key]) for key in keys)
+        found.setdefault(what, []).append(instance)
+    return found if keys else {}
+
+
+def types_said(instances: Sequence[Instance], cluster: Cluster) -> list[str]:
+    """The same in sentences without a full stop."""
+    types = by_type(instances, cluster).items()
+    return [f"hosts of {what}: {', '.join(together(i.name for i in own))}" for what, own in types]
 
 
 def host_names(instances: Sequence[Instance], cluster: Cluster) -> dict[str, str]:
@@ -103,18 +165,7 @@ def hosts_left(instances: Sequence[Instance], cluster: Cluster) -> int | None:
 
 def hosts_there(cluster: Cluster) -> int | None:
     """How many hosts there are; None: as many as one wants."""
-    return min((there for there, _ in _limits(cluster)), default=None)
-
-
-def _limits(cluster: Cluster) -> list[tuple[int, str]]:
-    """What limits the number of hosts, with its words."""
-    rooms = (cluster.topology and cluster.topology.rooms) or (0,)
-    each = " to ".join(map(str, sorted({min(rooms), max(rooms)})))
-    limits = [
-        (cluster.most_hosts, f"{cluster.most_hosts} hosts (most_hosts)"),
-        (sum(rooms), f"{len(rooms)} racks of {each} hosts"),
-    ]
-    return [(most, said) for most, said in limits if most]
+    return min(cluster.limits.values(), default=None)
 
 
 def uplink_rate(topology: RackTopology, cluster: Cluster, hosts: Sequence[JobHost]) -> float:
@@ -124,5 +175,7 @@ def uplink_rate(topology: RackTopology, cluster: Cluster, hosts: Sequence[JobHos
     assert topology.oversubscription is not None
     whole = sum(host.kind.nic for host in hosts)
     if (rooms := topology.rooms) is not None and (rack := hosts[0].rack) is not None:
-        whole = rooms[rack] * cluster.hosts["default"].nic
+        lots = cluster.lots("default") or [(cluster.host("default"), inf)]
+        nics = [kind.nic for kind, many in lots for _ in range(int(min(many, sum(rooms))))]
+        whole = rooms[rack] * fmean(nics[: sum(rooms)])
     return whole / topology.oversubscription

@@ -35,6 +35,7 @@ def _profile_card(record: RunRecord) -> Card:
         "cores per host": host.get("cores"),
         "memory per host": text.size(host.get("memory")) if host.get("memory") else None,
         "network": f"{host['nic'] * 8 / 1e9:.3g} Gbit/s" if host.get("nic") else None,
+        "types of hosts": "; ".join(record.facts.host_types),
         "latency": text.seconds((cluster.get("network") or {}).get("latency")),
         "load while calibrating": calibration.get("background_load"),
         "idle speed at calibration": _speeds(told and MachineSpeeds.model_validate(told)),

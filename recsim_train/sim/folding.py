@@ -100,7 +100,7 @@ def folding_of(plan: Plan, cluster: Cluster, *, most: int | None = None) -> Fold
     if blocks <= wanted:
         return every
     found = Folding(trainers, hosts * _some(blocks, wanted))
-    return found if _same_racks(plan, cluster, found) else every
+    return found if _same_places(plan, cluster, found) else every
 
 
 def parted(plan: Plan, folding: Folding) -> bool:
@@ -174,21 +174,23 @@ def foldable(plan: Plan) -> bool:
     return all(host.role != "trainer" for host in asked)
 
 
-def _same_racks(plan: Plan, cluster: Cluster, folding: Folding) -> bool:
-    """Whether each trainer is in the rack of the one that stands for it."""
-    if cluster.topology is None:
+def _same_places(plan: Plan, cluster: Cluster, folding: Folding) -> bool:
+    """Whether each trainer is in the rack, and on a type of host, of the one that stands for it."""
+    if cluster.topology is None and not cluster.mixed:
         return True
     sites = sites_of(plan, cluster)
-    racks = [sites[trainer].host.rack for trainer in plan.of_role("trainer")]
-    return all(rack == racks[folding.stand_in(n)] for n, rack in enumerate(racks))
+    hosts = [sites[trainer].host for trainer in plan.of_role("trainer")]
+    places = [(host.rack, host.kind) for host in hosts]
+    return all(place == places[folding.stand_in(n)] for n, place in enumerate(places))
 
 
 def _alike(cluster: Cluster) -> bool:
-    """Whether all trainers' hosts and surroundings are the same but for racks, and stay so."""
+    """Whether all trainers' surroundings are the same but for racks and types of hosts, and stay
+    so."""
     stragglers = cluster.stragglers
     differ = stragglers is not None and (stragglers.slow or stragglers.episodes)
     others = cluster.background or cluster.failures
-    return not (cluster.colocate or cluster.mixed or differ or others)
+    return not (cluster.colocate or differ or others)
 
 
 class Lateness:

@@ -11,7 +11,7 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
-from recsim_train.placement.hosts import host_names
+from recsim_train.placement.hosts import host_names, kinds_of, types_said
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import Z95
 from recsim_train.sim.cluster.hosts import cores_beyond, rented
@@ -61,7 +61,9 @@ def simulate(
     outcome.facts.memory = {use.name: use.figures() for host in memory for use in host.uses}
     if cluster.per_host:
         outcome.facts.hosts = host_names(plan.instances, cluster)
-    outcome.facts.cores = {i.name: cluster.host_of(i.role, i.index).cores for i in plan.instances}
+    kinds = kinds_of(plan.instances, cluster)
+    outcome.facts.cores = {i.name: kind.cores for i, kind in kinds.items()}
+    outcome.facts.host_types = types_said(plan.instances, cluster)
     outcome.facts.rented = rented(plan, cluster)
     outcome.warn(nearly_full(memory))
     outcome.warn(_extrapolated(plan, cluster))
@@ -186,10 +188,8 @@ def times_of(plan: Plan, cluster: Cluster) -> dict[str, ProcessTimes]:
     simulated.run(None, min(_COUNTED, plan.experiment.training.steps), calls=calls)
     locked = simulated.runtime.pricing.locked
     found = {
-        i.name: ProcessTimes(
-            max(1, cluster.host_of(i.role, i.index).cores // cluster.together(i.role)), {}
-        )
-        for i in plan.instances
+        i.name: ProcessTimes(max(1, kind.cores // cluster.together(i.role)), {})
+        for i, kind in kinds_of(plan.instances, cluster).items()
     }
     for (process, what), (count, seconds) in calls.items():
         if what in OPS:

@@ -14,6 +14,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import CacheSteps
+from recsim_train.placement.hosts import kinds_of
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import Heads, heads_of
 from recsim_train.sim.engine import Engine, Steps
@@ -309,5 +310,5 @@ def _beside(plan: Plan, cluster: Cluster) -> float:
     if not cluster.colocate:
         machines = ceil(plan.experiment.roles.trainers / cluster.together("trainer"))
     loops = len(plan.all_loops) * plan.operation_threads / machines
-    cores = cluster.host("trainer").cores
+    cores = kinds_of(plan.instances, cluster)[plan.of_role("trainer")[0]].cores
     return min(1.0, (loops - 1.0) / (cores - 1.0)) if cores > 1.0 else 1.0

@@ -391,6 +391,8 @@ class Facts:
     """Of its host, by process."""
     hosts: dict[str, str] = field(default_factory=dict)
     """By process the name of its host, where the profile says that some share one."""
+    host_types: list[str] = field(default_factory=list)
+    """Who stands on which type of host, in words; empty: all hosts are alike."""
 
     # of a prediction: why it is what it is
     bounds: dict[str, float] = field(default_factory=dict)

@@ -12,6 +12,7 @@ import yaml
 
 import recsim_train
 from recsim_train.executor.emulation.layout import layout_of
+from recsim_train.placement.hosts import kinds_of
 from recsim_train.strategy.registry import strategies
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def test_it_is_what_its_command_draws_and_all_of_it_can_be_emulated(tmp_path: Pa
     for job in jobs:
         layout = layout_of(job.plan, job.profile)
         assert 2 <= len(layout.hosts) <= 16
-        rates = [round(job.profile.host_of(i.role, i.index).nic * 8e-6) for i in job.plan.instances]
+        rates = [round(k.nic * 8e-6) for k in kinds_of(job.plan.instances, job.profile).values()]
         assert min(rates) >= 20
         assert max(rates) <= 480 or len(rates) == 2
         assert job.plan.experiment.training.steps >= 24

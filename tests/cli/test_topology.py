@@ -81,10 +81,10 @@ def test_an_abort_is_said(tmp_path: Path) -> None:
     [
         (
             "cluster.topology.racks=1",
-            "1 racks of 8 hosts are too few for the experiment's 16 hosts",
+            "8 hosts (topology.hosts_per_rack) are too few for the experiment's 16 hosts",
         ),
         ("roles.trainers=2", "failures.schedule[0].host: there is no trainer[3]"),
-        ("cluster.mixed.trainer.1.count=1", "mixed.trainer describes 7 hosts, too few for trainer"),
+        ("cluster.mixed.trainer.1.count=1", "mixed.trainer has 7 hosts for trainers, too few for"),
         ("cluster.colocate=true", "topology: with colocate: true all roles are processes of one"),
         ("recovery.policy=restart", "recovery.policy: expected one of 'abort'"),
     ],

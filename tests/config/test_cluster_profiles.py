@@ -24,6 +24,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.measured import Pooled
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.profiles import find_cluster, load_cluster
+from recsim_train.placement.hosts import host_types
 
 PROFILES = Path(__file__).parents[2] / "cluster_profiles"
 OURS = sorted(path for path in PROFILES.glob("*.yaml") if path.stem != "local")
@@ -65,7 +66,7 @@ def rented(**changes: object) -> dict[str, Any]:
 def test_what_hosts_cost(tmp_path: Path) -> None:
     dear = [{"rent": RENT | {"per_hour": 4}, "count": 1}, {"cores": 8}]
     cluster = load_cluster(str(write(tmp_path, {**rented(), "mixed": {"trainer": dear}})))
-    rents = [cluster.host_of("trainer", n).rent for n in (0, 1)]
+    rents = [host.rent for host in host_types({"trainer": 2}, cluster)["trainer"]]
     assert [rent and (rent.per_hour, rent.currency, rent.date) for rent in rents] == [
         (4.0, "EUR", "2026-11-01"),
         (1.5, "EUR", "2026-11-01"),

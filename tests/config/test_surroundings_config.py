@@ -15,6 +15,7 @@ from recsim_train.config.load import load_points
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.schema import cluster_schema
+from recsim_train.placement.hosts import host_types
 from recsim_train.strategy.registry import schemas
 
 FULL: dict[str, Any] = {
@@ -82,22 +83,37 @@ def test_racks_that_differ_are_written_as_they_are(tmp_path: Path) -> None:
 def test_the_hosts_of_a_role(tmp_path: Path) -> None:
     cluster = read(tmp_path, mixed=FULL["mixed"])
     default = cluster.hosts["default"]
-    assert [cluster.host_of("trainer", n) for n in (0, 1)] == [default] * 2
-    for n in (2, 3, 17):
-        host = cluster.host_of("trainer", n)
+    hosts = host_types({"trainer": 18}, cluster)["trainer"]
+    assert hosts[:2] == [default] * 2
+    for host in hosts[2:]:
         assert (host.cores, host.nic, host.speed, host.memory) == (8, 10e9 / 8, 0.8, default.memory)
-    assert cluster.host_of("reader", 5) == default
+    assert host_types({"reader": 6}, cluster)["reader"] == [default] * 6
     few = read(tmp_path, mixed={"trainer": [{"count": 2}, {"count": 1, "speed": 0.5}]})
-    assert few.host_of("trainer", 2).speed == 0.5
-    with pytest.raises(UserError, match=r"describes 3 hosts, too few for trainer\[3\]"):
-        few.host_of("trainer", 3)
+    assert host_types({"trainer": 3}, few)["trainer"][2].speed == 0.5
+    with pytest.raises(UserError, match=r"has 3 hosts for trainers, too few for trainer\[3\]"):
+        host_types({"trainer": 4}, few)
+
+
+def test_types_of_hosts_for_every_role(tmp_path: Path) -> None:
+    cluster = read(
+        tmp_path, mixed=TYPES, mixed_from_last=["reader"], most_hosts=6,
+        topology=RACKS | {"hosts_per_rack": 3},
+    )  # fmt: skip
+    assert cluster.limits == {"mixed.default": 6, "most_hosts": 6, "topology.hosts_per_rack": 6}
+    assert [(host.cores, many) for host, many in cluster.lots("default")] == [(4, 4), (2, 2)]
+    assert load_cluster(write(tmp_path, dump_cluster(cluster))) == cluster
+    jsonschema.validate(profile(mixed=TYPES, mixed_from_last=["reader"]), cluster_schema())
+    # a role with a type of its own has hosts beside these
+    own = {**profile()["hosts"], "reader": {"cores": 1, "memory": "1 GiB", "nic": "1 Gbit/s"}}
+    beside = {**TYPES, "reader": [{"count": 1}, {"cores": 3}]}
+    assert read(tmp_path, mixed=beside, hosts=own, most_hosts=9).limits == {"most_hosts": 9}
 
 
 def test_settings_reach_into_lists(tmp_path: Path) -> None:
     path = write(tmp_path, dump_yaml(profile(**FULL)))
     sets = ["cluster.mixed.trainer.1.speed=0.5", "cluster.failures.mtbf=5 h"]
     cluster = load_cluster(path, sets=sets)
-    assert cluster.host_of("trainer", 2).speed == 0.5
+    assert host_types({"trainer": 3}, cluster)["trainer"][2].speed == 0.5
     assert cluster.failures is not None
     assert cluster.failures.mtbf == 18_000
 
@@ -107,6 +123,7 @@ def test_the_schema_knows_it() -> None:
     jsonschema.validate(profile(**FULL), schema)
     for wrong in (
         {"mixed": {"trainers": [{"count": 1}]}},
+        {"hosts": {"defaults": profile()["hosts"]["default"]}},
         {"topology": {"racks": 2, "uplink": 5}},
         {"failures": {"mtbf": "1 h"}},
         {"background": [{"link": "disk", "share": "5 %"}]},
@@ -115,6 +132,7 @@ def test_the_schema_knows_it() -> None:
 
 
 RACKS = {"racks": 2, "uplink": "10 Gbit/s"}
+TYPES = {"default": [{"count": 4}, {"count": 2, "cores": 2}]}
 RESTART = {"restart": "5 s"}
 
 
@@ -156,6 +174,27 @@ RESTART = {"restart": "5 s"}
             "mixed.trainer[0].count: missing; only the last entry may leave out",
         ),
         ({"mixed": {"trainers": [{"cores": 2}]}}, "unknown key in mixed; did you mean 'trainer'?"),
+        ({"mixed": {"default": [{"count": -1}]}}, "mixed.default[0].count: expected an integer of"),
+        ({"mixed": {"default": [{"core": 2}]}}, "unknown key in mixed.default[0]; did you mean"),
+        (
+            {"mixed": {"default": [{"cores": 2}, {"cores": 4}]}},
+            "mixed.default[0].count: missing; only the last entry may leave out",
+        ),
+        (
+            {"mixed": TYPES, "most_hosts": 7},
+            "mixed.default: expected 7 hosts, as many as there are (most_hosts), got 6",
+        ),
+        (
+            {"mixed": TYPES, "topology": RACKS | {"hosts_per_rack": 2}},
+            "mixed.default: expected 4 hosts, as many as there are (topology.hosts_per_rack), got",
+        ),
+        (
+            {"mixed": TYPES | {"trainer": [{"cores": 2}]}},
+            "mixed.trainer: mixed.default says which hosts there are for roles without a type of",
+        ),
+        ({"mixed_from_last": ["reader"]}, "mixed_from_last: there is no mixed.default from whose"),
+        ({"mixed": TYPES, "mixed_from_last": ["server"]}, "mixed_from_last[0]: expected one of"),
+        ({"mixed": TYPES, "colocate": True}, "mixed: with colocate: true all roles are"),
         ({"mixed": {"trainer": [{"nic": "0 B/s"}]}}, "mixed.trainer[0].nic: expected a data rate"),
         ({"mixed": {"trainer": [{"speed": 0}]}}, "trainer[0].speed: expected a number above 0"),
         ({"stragglers": {"slow": [{"factor": 2}]}}, "stragglers.slow[0]: expected either hosts"),

@@ -159,7 +159,7 @@ def test_a_full_topology_does_not_hide_what_is_too_large(plans: Plans, clusters:
     assert (
         memory_check(plans(roles=SERVERS), full).problem is None
     )  # of four hosts, four are asked for
-    with pytest.raises(UserError, match=r"2 racks of 2 hosts are too few .* 5 hosts"):
+    with pytest.raises(UserError, match=r"4 hosts \(topology\.hosts_per_rack\) are too few .* 5"):
         check_memory(plans(roles={**SERVERS, "embedding_servers": 2}, model=LARGE), full)
 
 

@@ -174,7 +174,9 @@ def test_memory_is_checked_host_by_host(plans: Plans, clusters: Clusters) -> Non
     uses = {u.name: u.available for u in check_memory(plan, clusters(mixed=mixed(trainer=[{}])))}
     assert set(uses.values()) == {64 * 2**30}
     few = mixed(trainer=[{"count": 1}])
-    with pytest.raises(UserError, match=r"mixed\.trainer describes 1 hosts, too few for trainer"):
+    with pytest.raises(
+        UserError, match=r"mixed\.trainer has 1 hosts for trainers, too few for trainer\[1\]"
+    ):
         check_memory(plan, clusters(mixed=few))
 
 

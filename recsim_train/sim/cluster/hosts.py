@@ -9,7 +9,7 @@ from math import fsum
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.topology import host_of_name
-from recsim_train.placement.hosts import JobHost, hosts_of
+from recsim_train.placement.hosts import JobHost, hosts_of, kinds_of
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.jitter import stream
 from recsim_train.trace.facts import Rented
@@ -90,10 +90,10 @@ def busy_cores(plan: Plan, cluster: Cluster) -> int:
     own = sum(plan.threads_of(plan.loop(loop.loop)) for loop in plan.loops(0))
     return max(
         min(
-            cluster.host_of(i.role, i.index).cores,
+            kind.cores,
             cluster.together(i.role) * (own if i.role == "trainer" else len(every)),
         )
-        for i in plan.instances
+        for i, kind in kinds_of(plan.instances, cluster).items()
         if i.role != "reader"
     )
 

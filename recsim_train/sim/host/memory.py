@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.mixcache import cache_bytes
-from recsim_train.placement.hosts import MACHINE, host_names
+from recsim_train.placement.hosts import MACHINE, host_names, kinds_of
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import number_bytes
 from recsim_train.trace.facts import ProcessMemory
@@ -256,8 +256,8 @@ def memory_uses(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
     In which rack a host stands does not matter here, nor whether there is room for it. Raises
     NoHostError where ``mixed`` describes too few hosts.
     """
-    hosts = ((i, cluster.host_of(i.role, i.index).memory) for i in plan.instances)
-    return memory_of_all(plan, hosts)
+    kinds = kinds_of(plan.instances, cluster)
+    return memory_of_all(plan, ((i, kind.memory) for i, kind in kinds.items()))
 
 
 def by_host(uses: Sequence[MemoryUse], cluster: Cluster) -> list[HostMemory]:

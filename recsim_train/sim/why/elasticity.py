@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, hypot, log, sqrt
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,7 @@ _SIZES = (12, 20, 24, 32, 44, 48, 60)
 """Runs of a design: a prime of the form 4k + 3, plus one."""
 WHAT_IF = "asking what would change it"
 NO_HOST = "the cluster has no host left for it"
+_Hosts = TypeVar("_Hosts", Host, MixedHosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,23 +281,20 @@ def plackett_burman(columns: int) -> NDArray[np.float64]:
 def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
     """The profile with inputs multiplied; names as in `Elasticities.changes`."""
 
-    def host(given: Host) -> Host:
-        cores = given.cores * factors.get("cores", 1.0)
-        if given.cores == 1 and cores > 1.0:
-            cores /= cluster.contention  # one core alone has none; a part of a second one neither
-        return given.model_copy(update={"cores": cores, "nic": given.nic * factors.get("nic", 1.0)})
-
-    def hosts_that_differ(given: MixedHosts) -> MixedHosts:
+    def host(given: _Hosts) -> _Hosts:
         more = {
             name: value * factors.get(name, 1.0)
             for name in ("cores", "nic")
             if (value := getattr(given, name)) is not None
         }
+        if given.cores == 1 and more["cores"] > 1.0:
+            # one core alone has no contention; a part of a second one neither
+            more["cores"] /= cluster.contention
         return given.model_copy(update=more)
 
     mixed = cluster.mixed
     if mixed is not None:
-        mixed = {role: tuple(map(hosts_that_differ, hosts)) for role, hosts in mixed.items()}
+        mixed = {role: tuple(map(host, hosts)) for role, hosts in mixed.items()}
     topology = cluster.topology
     if topology is not None:
         uplink, over = topology.uplink, topology.oversubscription
