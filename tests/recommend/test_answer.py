@@ -178,6 +178,25 @@ def test_in_which_order_designs_answer(spaces: Spaces) -> None:
     paid = Demand(budget=5.0)
     assert paid.affordable(two)
     assert not paid.affordable(four)
+    assert Demand(budget=4.0).affordable(two)  # which costs just that
+    (free,) = spaces("strategy=allreduce", strategies="false", **FEW).candidates
+    assert not Demand(budget=1e9).affordable(free)  # nobody knows what it costs
+    assert Demand().affordable(free)
+
+
+def test_fewer_hosts_may_be_dearer(spaces: Spaces) -> None:
+    dear = RENT.replace("default", "embedding_server").replace("per_hour: 2", "per_hour: 20")
+    kind = "cluster.hosts.embedding_server={cores: 2, memory: 8 GiB, nic: 1 Gbit/s}"
+    made = []
+    for hosts, serving in ((2, 1), (4, 0)):
+        few = {**FEW, "hosts": [hosts], "embedding_hosts": [serving], "strategies": "false"}
+        made += spaces("strategy=allreduce", RENT, kind, dear, **few).candidates
+    (two, four), rates = made, (150.0, 200.0)
+    assert (two.per_hour, four.per_hour) == (22.0, 8.0)
+    for by, best in (("hosts", two), ("cost", four), ("throughput", four)):
+        wanted = Demand(target=100.0, by=by)  # type: ignore[arg-type]
+        order = sorted(zip(made, rates, strict=True), key=lambda known: wanted.order(*known))
+        assert order[0][0] is best
 
 
 def answered(spaces: Spaces, wanted: Demand, *known: tuple[int, float, float]) -> Recommended:
