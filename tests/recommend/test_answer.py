@@ -9,6 +9,7 @@ import pytest
 
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers, tie
 from recsim_train.designs.looking import Look
+from recsim_train.designs.making import demand
 from recsim_train.designs.searching import STAGES, Design, Found
 from recsim_train.designs.shown import document, headline
 from recsim_train.designs.space import Space
@@ -199,6 +200,13 @@ def test_fewer_hosts_may_be_dearer(spaces: Spaces) -> None:
         assert order[0][0] is best
 
 
+@pytest.mark.parametrize("sets", [[], [RENT]], ids=["free", "priced"])
+def test_what_counts_where_it_is_not_said(spaces: Spaces, sets: list[str]) -> None:
+    few = spaces("strategy=allreduce", *sets, strategies="false", **FEW)
+    assert demand(few, None, None, None, False).by == "throughput"
+    assert demand(few, 100.0, None, None, False).by == ("cost" if sets else "hosts")
+
+
 def answered(spaces: Spaces, wanted: Demand, *known: tuple[int, float, float]) -> Recommended:
     """Of designs by (hosts, examples per second, half of their interval as a share)."""
     made = []
@@ -243,6 +251,14 @@ def test_rows_are_in_the_order_of_what_was_asked_for(
     answer = answered(spaces, Demand(by=by), (1, 80.0, 0.01), (2, 150.0, 0.01), (4, 400.0, 0.01))
     assert not answer.tied
     assert [d.candidate.hosts for d in (answer.chosen, *answer.others)] == hosts
+
+
+def test_a_host_of_servers_is_one_of_those_that_examples_are_divided_by(spaces: Spaces) -> None:
+    (made,) = designs(spaces, [100.0], [{}])
+    space = spaces("strategy=[flat_ps, allreduce]", **FEW)
+    said = headline(answer_of(found_by(space, [made], Demand(by="hosts"))))
+    assert "4 hosts (2 trainers of" in said
+    assert ": 25.0 examples/s per host, the most examples/s per host found" in said
 
 
 def test_without_a_target_the_prediction_itself_counts(spaces: Spaces) -> None:
