@@ -465,6 +465,27 @@ def test_a_network_card_lets_nothing_pass_in_no_time(
     assert took[0] == pytest.approx(10 * took[1], rel=1e-3)
 
 
+def test_of_two_uplinks_the_slower_one_says_what_passes_at_once(network: Any) -> None:
+    """By hand: it has paused for half of what would let all pass; the other one for more."""
+    racks = {"racks": 2, "hosts_per_rack": [3, 1], "arrange": "fill", "oversubscription": 4}
+    engine, machines = network(3, 100.0, "fifo", topology=racks)
+    (client, *_), (server,) = parted(machines)
+    route = machines.route(server, client)
+    slow, fast = sorted(link.capacity for link in route.uplinks)
+    assert 2.0 * slow < fast < server.send.capacity
+    size, most = 20_000, BURST * SEGMENT
+    aheads: list[float] = []
+
+    def send() -> Steps:
+        machines.transfer(server, client, size)
+        yield engine.timeout((size - most) / slow + 0.5 * most / slow)
+        aheads.append(machines.begin(route, size).ahead)
+
+    engine.process(send())
+    engine.run()
+    assert aheads == pytest.approx([0.5 * most])
+
+
 @pytest.mark.parametrize("pause", [0.0, 0.2e-3, 1.0])
 def test_a_link_has_had_to_pause_for_what_passes_at_once(network: Any, pause: float) -> None:
     """So that in the long run no more passes than its rate."""
