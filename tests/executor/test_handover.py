@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import mmap
 import os
 import random
 import socket
@@ -186,6 +187,7 @@ OTHERS: dict[str, Callable[[], int]] = {
     "memory of another client": lambda: memory(of_client(8)),
     "memory of another connection": lambda: memory(HELLO[:-1] + b"?"),
     "memory that is too small": lambda: memory(size=1 << 20),
+    "memory that is too large": lambda: memory(size=ring.size() + mmap.PAGESIZE),
     "a socket": lambda: socket.socket().detach(),
 }
 
@@ -249,6 +251,27 @@ def test_memory_with_the_hello_of_the_connection_is_shared() -> None:
         assert client.recv(1) == connections._SHARED
     os.close(file)
     listener.client(7).close()
+
+
+def test_memory_of_nobody_who_is_to_come_is_not_kept() -> None:
+    listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
+    strangers = [memory(of_client(7, b"x" * connections.TOKEN_BYTES)), memory(of_client(8))]
+    for file in strangers:
+        sent_to(listener, file)
+        os.close(file)
+    host, port = listener.address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), LIMIT) as client:
+        client.sendall(HELLO)
+        assert client.recv(1) == connections._APART  # it has looked at all offers before it says so
+        assert "of this test" not in Path("/proc/self/maps").read_text(encoding="utf-8")
+    listener.client(7).close()
+
+
+def test_who_does_not_know_the_token_does_not_know_the_name() -> None:
+    names = {place_of("127.0.0.1:29500", secret * 32) for secret in (b"a", b"b")}
+    assert len(names) == 2
+    assert place_of("127.0.0.1:29500", b"a" * 32) in names
+    assert place_of("127.0.0.1:29501", b"a" * 32) not in names
 
 
 def open_files() -> list[str]:

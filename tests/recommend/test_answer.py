@@ -9,6 +9,7 @@ import pytest
 
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers, tie
 from recsim_train.designs.looking import Look
+from recsim_train.designs.making import demand
 from recsim_train.designs.searching import STAGES, Design, Found
 from recsim_train.designs.shown import document, headline
 from recsim_train.designs.space import Space
@@ -178,6 +179,32 @@ def test_in_which_order_designs_answer(spaces: Spaces) -> None:
     paid = Demand(budget=5.0)
     assert paid.affordable(two)
     assert not paid.affordable(four)
+    assert Demand(budget=4.0).affordable(two)  # which costs just that
+    (free,) = spaces("strategy=allreduce", strategies="false", **FEW).candidates
+    assert not Demand(budget=1e9).affordable(free)  # nobody knows what it costs
+    assert Demand().affordable(free)
+
+
+def test_fewer_hosts_may_be_dearer(spaces: Spaces) -> None:
+    dear = RENT.replace("default", "embedding_server").replace("per_hour: 2", "per_hour: 20")
+    kind = "cluster.hosts.embedding_server={cores: 2, memory: 8 GiB, nic: 1 Gbit/s}"
+    made = []
+    for hosts, serving in ((2, 1), (4, 0)):
+        few = {**FEW, "hosts": [hosts], "embedding_hosts": [serving], "strategies": "false"}
+        made += spaces("strategy=allreduce", RENT, kind, dear, **few).candidates
+    (two, four), rates = made, (150.0, 200.0)
+    assert (two.per_hour, four.per_hour) == (22.0, 8.0)
+    for by, best in (("hosts", two), ("cost", four), ("throughput", four)):
+        wanted = Demand(target=100.0, by=by)  # type: ignore[arg-type]
+        order = sorted(zip(made, rates, strict=True), key=lambda known: wanted.order(*known))
+        assert order[0][0] is best
+
+
+@pytest.mark.parametrize("sets", [[], [RENT]], ids=["free", "priced"])
+def test_what_counts_where_it_is_not_said(spaces: Spaces, sets: list[str]) -> None:
+    few = spaces("strategy=allreduce", *sets, strategies="false", **FEW)
+    assert demand(few, None, None, None, False).by == "throughput"
+    assert demand(few, 100.0, None, None, False).by == ("cost" if sets else "hosts")
 
 
 def answered(spaces: Spaces, wanted: Demand, *known: tuple[int, float, float]) -> Recommended:
@@ -224,6 +251,14 @@ def test_rows_are_in_the_order_of_what_was_asked_for(
     answer = answered(spaces, Demand(by=by), (1, 80.0, 0.01), (2, 150.0, 0.01), (4, 400.0, 0.01))
     assert not answer.tied
     assert [d.candidate.hosts for d in (answer.chosen, *answer.others)] == hosts
+
+
+def test_a_host_of_servers_is_one_of_those_that_examples_are_divided_by(spaces: Spaces) -> None:
+    (made,) = designs(spaces, [100.0], [{}])
+    space = spaces("strategy=[flat_ps, allreduce]", **FEW)
+    said = headline(answer_of(found_by(space, [made], Demand(by="hosts"))))
+    assert "4 hosts (2 trainers of" in said
+    assert ": 25.0 examples/s per host, the most examples/s per host found" in said
 
 
 def test_without_a_target_the_prediction_itself_counts(spaces: Spaces) -> None:

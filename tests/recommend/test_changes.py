@@ -78,7 +78,7 @@ def test_more_hosts_are_divided_alike_with_as_many_processes_on_each(
     said = {change.says: change.bound for change in found}
     (more,) = (says for says in said if "hosts instead of 4, divided alike" in says)
     times = int(more.split()[0]) // 4
-    assert times > 1
+    assert times == 3  # the least that is enough, wherever they stand
     larger = shared | {name: [times] for name in ("embedding_hosts", "dense_hosts")}
     (as_many,) = spaces(
         "strategy=flat_ps",

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from recsim_train.report.cost import cell
 from recsim_train.report.runs import finished, limits
 from recsim_train.report.terminal import show
+from recsim_train.report.text import money
 from recsim_train.report.write import Report, report_on
 from recsim_train.results.interval import of_summary
 from recsim_train.results.rundir import read_run
@@ -79,6 +81,7 @@ def test_what_a_billion_examples_cost(tmp_path: Path, factory: Any) -> None:
     assert line.startswith("The 20 hosts cost 30.0 EUR an hour (a contract, 2026-11-01): ")
     terminal = printed(report_on([tmp_path / "runs"], tmp_path / "report"), 300)
     assert "cost/1e9 examples" in terminal
+    assert cell(summary) == money(costs[0], "EUR")  # columns have no room for the ends
 
 
 def costs_of(said: list[str]) -> list[float]:

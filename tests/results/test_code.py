@@ -93,7 +93,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     for known, before in ((registry._registered, strategies), (parts._registered, made)):
         known.clear()
         known.update(before)  # type: ignore[call-overload]
-    for name in ("mine", "own_package.mine", "own_package.help", "own_package", "squeeze"):
+    for name in ("mine", "base", "own_package.mine", "own_package.help", "own_package", "squeeze"):
         sys.modules.pop(name, None)
 
 
@@ -134,9 +134,26 @@ def test_all_files_of_a_strategys_package_count(elsewhere: Path) -> None:
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "mine.py").write_text(STRATEGY.format(summary="one"))
-    for content in ("x = 1\n", "x = 22\n", "x = 1\n"):
-        (package / "help.py").write_text(content)
-        imported("own_package.mine")
+    for file in (package / "help.py", package / "deep/more.py"):
+        file.parent.mkdir(exist_ok=True)
+        found.clear()
+        for content in ("x = 1\n", "x = 22\n", "x = 1\n"):
+            file.write_text(content)
+            imported("own_package.mine")
+            found.append(of())
+        assert found[0] == found[2] != found[1]
+
+
+def test_what_a_strategy_derives_from_is_code_too(elsewhere: Path) -> None:
+    derived = (
+        "from dataclasses import dataclass\nimport base\n\n@dataclass\nclass Mine(base.Mine):\n"
+    )
+    (elsewhere / "mine.py").write_text(f'{derived}    summary = "as that"\n')
+    found = []
+    for summary in ("one", "three", "one"):
+        (elsewhere / "base.py").write_text(STRATEGY.format(summary=summary))
+        sys.modules.pop("base", None)
+        imported("mine")
         found.append(of())
     assert found[0] == found[2] != found[1]
 

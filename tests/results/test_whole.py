@@ -8,7 +8,7 @@ import pytest
 
 from recsim_train.report import text
 from recsim_train.report.cost import whole_said
-from recsim_train.results.whole import whole_training
+from recsim_train.results.whole import whole_of, whole_training
 from recsim_train.trace.facts import Facts, Rented
 
 
@@ -41,6 +41,12 @@ def test_what_is_not_known_is_not_said(factory: Any) -> None:
     assert "what it costs is not known, because not every host has a price" in whole_said(
         summary, 5.0
     )
+
+
+def test_an_interval_that_begins_at_nothing_has_no_longest_time() -> None:
+    found = whole_of(5.0, 10.0, (0.0, 20.0), Rented(1, 36.0, "EUR", ()))
+    assert (found.seconds, found.seconds90, found.cost90) == (0.5, None, None)
+    assert found.cost == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize(

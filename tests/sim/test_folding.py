@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import log1p
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from recsim_train.config.experiment import Table
 from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.interval import interval
+from recsim_train.results.statistics import Z95
 from recsim_train.sim.folding import Folding, Lateness, folding_of, of_short_runs
 from recsim_train.sim.run import simulate
 from recsim_train.sim.simulated_run import SimulatedRun
@@ -268,6 +270,11 @@ def test_where_messages_part_trainers_the_interval_holds_each_of_them(
     assert folded.speed is not None
     known = interval(rate(folded), folded.speed.ci95, folded.facts.calibration_ci95)
     assert known is not None
+    assert folded.facts.folding.error is not None
+    errors = folded.facts.calibration_errors or {}
+    # what half as many change is the end of an interval, and no standard error
+    end = log1p(folded.facts.folding.error)
+    assert Z95 * errors["folding"] == pytest.approx(end, rel=1e-3, abs=1e-5)
     every = {"fold_above": 0, "what_if_steps": 0}
     settings = plan.experiment.simulation.model_copy(update=every)
     spec = plan.experiment.model_copy(update={"simulation": settings})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from math import log
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from recsim_train.config.cluster import Calibration, Cluster, Host
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
+from recsim_train.results.statistics import Z95
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.run import simulate
 from recsim_train.sim.simulated_run import SimulatedRun
@@ -105,9 +107,30 @@ def test_the_interval_holds_both_where_the_profile_does_not_say(
     assert low <= min(here, other) * 1.001
     assert high >= max(here, other) * 0.999
     assert found[None].facts.calibration_errors["queue"] > 0.02
+    error = found[None].facts.calibration_errors["queue"]
+    assert Z95 * error == pytest.approx(abs(log(other / here)), rel=0.02)  # of rounded figures
     assert "queue" not in found["fifo"].facts.calibration_errors
     low, high = found["fifo"].facts.calibration_ci95
     assert not low < other < high
+
+
+def test_the_interval_holds_what_passes_at_once_where_the_profile_does_not_say(
+    plans: Plans, clusters: Clusters
+) -> None:
+    known = Calibration(date="2026-11-01", machine="", own_error="0.1 %")
+    found = {}
+    for at_once in (None, "0 B", "2896 B"):
+        network = {"queue": "fifo", "passes_at_once": at_once}
+        cluster = clusters(network=network, nic="200 Mbit/s", jitter=0.0, calibration=known)
+        found[at_once] = simulate(shared(plans, trainers=2, what_if_steps=10), cluster)
+    rates = {at_once: rate(outcome) for at_once, outcome in found.items()}
+    assert rates[None] == rates["0 B"]
+    error = found[None].facts.calibration_errors.pop("at_once")
+    apart = abs(log(rates["2896 B"] / rates["0 B"]))
+    assert apart > 0.01
+    assert Z95 * error == pytest.approx(apart, rel=0.1)  # which fewer steps say
+    for outcome in found.values():
+        assert "at_once" not in outcome.facts.calibration_errors
 
 
 def test_on_one_machine_jitter_parts_them(plans: Plans, clusters: Clusters) -> None:

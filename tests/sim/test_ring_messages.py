@@ -49,12 +49,39 @@ def test_where_nothing_else_moves_both_forms_take_as_long(
     assert events < ends[1] < 1.03 * events
 
 
-def test_a_number_goes_around_as_in_closed_form(worlds: Callable[..., World]) -> None:
-    ends = []
-    for beside in (False, True):
-        world = worlds(5)
-        ends.append(max(world.seconds(*world.meetings(beside=beside).flag(8))))
-    assert ends[1] == pytest.approx(ends[0], rel=0.02)
+def test_of_many_steps_none_is_lost(worlds: Callable[..., World]) -> None:
+    """Several are one message then, and each waits for a notice that no bytes hide."""
+    members, size = 24, 200_000
+    world = worlds(members, nic="10 Gbit/s")
+    found = max(world.seconds(*world.meetings(beside=True).ring(size)))
+    rate, latency = world.trainers[0].send.capacity, world.machines.latency
+    events = max(gloo_ring.Ring(members, size, lambda one, other: latency, rate=rate).ends())
+    assert found == pytest.approx(events, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("what", "members", "far", "arrange"),
+    [
+        ("flag", 5, 0.0, "fill"), ("flag", 20, 0.0, "fill"), ("flag", 5, 500e-6, "fill"),
+        ("flag", 13, 500e-6, "fill"), ("flag", 20, 500e-6, "spread"),
+        ("ring", 3, 500e-6, "fill"), ("ring", 5, 500e-6, "fill"), ("ring", 5, 500e-6, "spread"),
+    ],
+)  # fmt: skip
+def test_between_racks_what_goes_around_waits_as_gloos_own_rules_say(
+    what: str, members: int, far: float, arrange: str, worlds: Callable[..., World]
+) -> None:
+    """Over each link for the notice of who gets it. Bytes take next to no time here."""
+    racks = {"racks": 2, "uplink": "100 Gbit/s", "arrange": arrange, "latency": f"{far} s"}
+    world = worlds(members, topology=racks, nic="10 Gbit/s")
+    near, trainers = world.machines.latency, world.trainers
+
+    def apart(one: int, other: int) -> float:
+        return near + far * (trainers[one].rack is not trainers[other].rack)
+
+    size, number = (8, 8) if what == "flag" else (200, 4)
+    found = max(world.seconds(*getattr(world.meetings(beside=True), what)(size)))
+    events = max(gloo_ring.Ring(members, size, apart, number=number).ends())
+    assert found == pytest.approx(events, rel=0.02)
 
 
 @pytest.mark.parametrize("members", [3, 8])

@@ -18,6 +18,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.shares import (
     ALONE,
     HALVED,
+    HALVED_INTO,
     LEAD,
     REGAINED,
     SILENT,
@@ -325,9 +326,13 @@ def test_what_a_queue_does_not_hold_moves_at_the_pace_of_both_links(
     assert machines.holds(route, int(0.99 * queued), follows=False)
 
 
-def test_half_a_window_counts_beside_those_only_who_have_a_whole_one(network: Any) -> None:
+@pytest.mark.parametrize(("into", "half"), [(False, HALVED), (True, HALVED_INTO)])
+def test_half_a_window_counts_beside_those_only_who_have_a_whole_one(
+    network: Any, half: float, *, into: bool
+) -> None:
     """None has sent before. The second comes when the first has no whole window either, the third
-    when the link has carried as much as gives one."""
+    when the link has carried as much as gives one. All are from one server, or ``into`` it, where
+    they have nothing in common but its link."""
     engine, machines = network(3, 40.0, "fifo")
     clients, (server,) = parted(machines)
     machines._unequal._draw = lambda *_: 1.0
@@ -337,12 +342,13 @@ def test_half_a_window_counts_beside_those_only_who_have_a_whole_one(network: An
         for pause in (0.0, 0.1 * REGAINED, 1.5 * REGAINED):
             yield engine.timeout(pause / server.send.capacity)
             client = clients[len(weights)]
-            weights.append(machines.begin(machines.route(server, client), size).weight)
-            machines.transfer(server, client, size)
+            ends = (client, server) if into else (server, client)
+            weights.append(machines.begin(machines.route(*ends), size).weight)
+            machines.transfer(*ends, size)
 
     engine.process(send())
     engine.run()
-    assert weights == pytest.approx([1.0, exp(-LEAD), HALVED])
+    assert weights == pytest.approx([1.0, exp(-LEAD), half])
 
 
 @pytest.mark.parametrize(("silent", "size"), [(0.01, 400_000), (0.3, 1_000_000)])
@@ -457,6 +463,27 @@ def test_a_network_card_lets_nothing_pass_in_no_time(
         took.append(engine.now)
         assert engine.now == pytest.approx(2 * FRAME / (mbit * MBIT), rel=1e-3)
     assert took[0] == pytest.approx(10 * took[1], rel=1e-3)
+
+
+def test_of_two_uplinks_the_slower_one_says_what_passes_at_once(network: Any) -> None:
+    """By hand: it has paused for half of what would let all pass; the other one for more."""
+    racks = {"racks": 2, "hosts_per_rack": [3, 1], "arrange": "fill", "oversubscription": 4}
+    engine, machines = network(3, 100.0, "fifo", topology=racks)
+    (client, *_), (server,) = parted(machines)
+    route = machines.route(server, client)
+    slow, fast = sorted(link.capacity for link in route.uplinks)
+    assert 2.0 * slow < fast < server.send.capacity
+    size, most = 20_000, BURST * SEGMENT
+    aheads: list[float] = []
+
+    def send() -> Steps:
+        machines.transfer(server, client, size)
+        yield engine.timeout((size - most) / slow + 0.5 * most / slow)
+        aheads.append(machines.begin(route, size).ahead)
+
+    engine.process(send())
+    engine.run()
+    assert aheads == pytest.approx([0.5 * most])
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.2e-3, 1.0])

@@ -99,6 +99,18 @@ def test_an_invariant_that_is_broken_is_named(
     assert said.startswith(f"{name}: ")
 
 
+def test_the_process_that_is_most_off_is_named_whichever_way(factory: ModuleType) -> None:
+    slept = {"a": Slept(8.0, 8.6, 90, 0), "b": Slept(8.0, 6.8, 90, 0), "c": Slept(8.0, 8.7, 90, 0)}
+    (said,) = broken(with_facts(factory, slept=slept), modelled=True)
+    assert said == "sleep: b's operations took -12.0% of the time more than asked"
+
+
+def test_a_link_carries_its_rate_for_the_whole_run(factory: ModuleType) -> None:
+    """Not only in the window, which is shorter."""
+    busy = replace(SOUND.emulated, sent={"trainer[0]": 12_200})  # type: ignore[type-var]
+    assert not list(broken(with_facts(factory, emulated=busy), modelled=True))
+
+
 @pytest.mark.parametrize("modelled", [True, False])
 @pytest.mark.parametrize(("others", "steal"), [(0.6, 0.0), (0.1, 0.5), (0.3, 0.3)])
 def test_nobody_else_may_have_the_cores(
@@ -120,6 +132,10 @@ def test_cores_must_be_idle_and_messages_cheap(factory: ModuleType) -> None:
     # of two trainers it is half as much of each
     two = with_facts(factory, ledger=dear, cpu_seconds={"trainer[0]": 1.0, "trainer[1]": 1.0})
     assert not list(broken(two, modelled=True))
+    # it counts where it is most, whatever other roles have
+    cpu = {"dense_server[0]": 1.0, "trainer[0]": 1.0, "embedding_server[0]": 1.0}
+    (said,) = broken(with_facts(factory, ledger=dear, cpu_seconds=cpu), modelled=True)
+    assert said == "messages: their CPU time is 12.0% of a process's"
 
 
 @pytest.mark.parametrize(

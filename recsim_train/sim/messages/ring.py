@@ -71,12 +71,14 @@ class HopByHop:
 
     def path(self, messages: int, size: int, late: float, alone: float) -> list[Event]:
         """One number of ``size`` bytes goes from the last member to the first and on around, so
-        many ``messages`` in all, after a first notice; as `around`."""
+        many ``messages`` in all, each once the notice of who gets it has come; as `around`."""
 
         def steps() -> Steps:
-            yield self._move(self._back[-1], _NOTICE)
+            notices = [self._move(route, _NOTICE) for route in self._back]
             for turn in range(messages):
-                yield self._move(self._there[-1 - turn % len(self._there)], size)
+                place = -1 - turn % len(notices)
+                yield notices[place]
+                yield self._move(self._there[place], size)
                 yield self._engine.timeout(late)
             return alone
 
