@@ -19,7 +19,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.executor.process import forkserver
 
 _KEPT_ERRORS = 2000
-_ENDING = 5.0
+_ENDING = 60.0
 """Seconds that a process may take to end that is killed."""
 
 
