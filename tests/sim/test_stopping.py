@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput
 from recsim_train.sim.folding import Folding, least_steps
+from recsim_train.sim.run import simulate
 from recsim_train.sim.simulated_run import Steady
 from recsim_train.trace.record import Iteration, Throughput
 
@@ -87,3 +89,16 @@ def test_no_precision_runs_every_step(plans: Plans) -> None:
     now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(500)]
     rule = steady(plans, precision="0 %")
     assert not rule.reached(400, partial(overall, iterations=now))
+
+
+def test_a_prediction_of_every_step_leaves_the_warm_up_out(
+    plans: Plans, clusters: Callable[..., Cluster]
+) -> None:
+    training = {"steps": 20, "warmup_steps": 5, "batch_size": 64}
+    plan = plans("flat_ps", training=training, simulation={"precision": "0 %", "what_if_steps": 0})
+    outcome = simulate(plan, clusters(jitter=0.3))
+    assert outcome.speed is not None
+    begins, ends = zip(*((i.start, i.end) for i in outcome.iterations), strict=True)
+    assert len(ends) == 25
+    took = max(ends) - sorted(begins)[5]
+    assert outcome.speed.examples_per_second == pytest.approx(64 * 20 / took, rel=1e-9)
