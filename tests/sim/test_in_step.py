@@ -140,6 +140,9 @@ def test_on_one_machine_jitter_parts_them(plans: Plans, clusters: Clusters) -> N
     # which the experiment leaves out: then there is none
     (match,) = said(simulate(shared(plans, stragglers=False), one))
     assert (match["this"], match["that"]) == ("a jitter of 0 %", "10 %")
+    with_jitter = simulate(shared(plans), one.model_copy(update={"jitter": 0.1}))
+    assert number(match["other"]) != number(match["here"])
+    assert number(match["other"]) == pytest.approx(rate(with_jitter), rel=0.03)
 
 
 def test_of_folded_trainers_half_as_many_show_it(
