@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 from recsim_train.executor.link import connections
 from recsim_train.executor.link.connections import ClientListener, connect
+from tests.clock import until
 
 TOKEN = b"t" * connections.TOKEN_BYTES
 HEAD = 24
@@ -41,9 +41,7 @@ def server(file: Path, folder: Path) -> None:
 
 
 def client(folder: Path) -> None:
-    end = time.monotonic() + LIMIT
-    while not (folder / "address").exists() and time.monotonic() < end:
-        time.sleep(0.02)
+    until((folder / "address").exists, LIMIT)
     address = json.loads((folder / "address").read_text())
     asker = connect(address, TOKEN, 7, LIMIT, near=True)
     asker.ask(b"\0" * HEAD, [memoryview(CONTENT)])
