@@ -30,8 +30,7 @@ from script import options, row, table
 
 from recsim_train import load
 from recsim_train.config.cluster import FORMAT
-from recsim_train.sim.cluster import shares
-from recsim_train.sim.host import cores, resources
+from recsim_train.sim.host import cores, machines, resources
 from recsim_train.sim.messages import gloo_group
 from recsim_train.sim.run import simulate
 from recsim_train.validation.fidelity import errors_of
@@ -103,38 +102,14 @@ CAUSES: dict[str, Cause] = {
     "contention 1": Cause(("cluster.contention=1",)),
     "handover 0": Cause(free("handover")),
     "jitter 0": Cause(("cluster.jitter=0",)),
-    "links shared equally": Cause(
-        constants=((shares.Shares, "begin", lambda *_: shares.ALONE),),
-        code=("sim/cluster/shares.py:",),
-    ),
-    "both links at one pace": Cause(
-        constants=((shares.Shares, "holds", lambda *_: False),),
+    "messages as one activity each": Cause(
+        constants=((machines, "Links", lambda *_: None),),
         code=(
-            "sim/cluster/shares.py:holds",
-            "sim/host/machines.py:holds",
-            "sim/host/machines.py:through_queue",
-            "sim/messages/serving.py:_through_queue",
-            "sim/messages/serving.py:_following",
-            "sim/messages/serving.py:_halves",
+            "sim/cluster/links.py:",
+            *(f"sim/network/{file}.py:" for file in ("core", "layout", "network", "ports", "tcp")),
         ),
     ),
     "nothing at once": Cause(("cluster.network.passes_at_once=0 B",)),
-    "behind a queue 0": Cause(
-        constants=((shares, "LEAD", 0.0),), code=("sim/cluster/shares.py:LEAD",)
-    ),
-    "no half windows": Cause(
-        constants=((shares, "SILENT", math.inf),),
-        code=(
-            "sim/cluster/shares.py:_speak",
-            "sim/cluster/shares.py:_carried",
-            "sim/cluster/shares.py:regains",
-            "sim/host/machines.py:_regaining",
-        ),
-    ),
-    "losses 0": Cause(
-        constants=((shares.Shares, "_draw", lambda *_: 1.0),),
-        code=tuple(f"sim/cluster/shares.py:{name}" for name in ("_draw", "_weights", "_levels")),
-    ),
     "acknowledgements 0": Cause(constants=((gloo_group, "ANSWERED", 0.0),)),
     "collective waits 0": Cause(free("collective_step", "reduced_wait", "exchanged_wait")),
     "collective_message 0": Cause(free("collective_message")),

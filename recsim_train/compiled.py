@@ -51,12 +51,23 @@ class _Files(IndexDataCacheFile):
 
 
 class _Kept(FunctionCache):
-    """What is kept of one function, until a file of its folder changes: what it calls there is part
-    of it. Whatever is wrong with it, the function is compiled anew."""
+    """What is kept of one function, until a file changes of its folder or of that of something
+    compiled that it calls, which is part of it. Whatever is wrong with it, the function is compiled
+    anew."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        files = sorted(Path(function.__code__.co_filename).parent.glob("*.py"))
+        folders, called = {Path(function.__code__.co_filename).parent}, [function]
+        while called:
+            for other in called.pop().__globals__.values():
+                part = getattr(other, "py_func", None)
+                if (
+                    part is not None
+                    and (folder := Path(part.__code__.co_filename).parent) not in folders
+                ):
+                    folders.add(folder)
+                    called.append(part)
+        files = sorted(path for folder in folders for path in folder.glob("*.py"))
         # not by their times, which builds of packages set alike
         stamp = [(path.name, hashlib.sha256(path.read_bytes()).digest()) for path in files]
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)

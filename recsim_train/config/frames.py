@@ -24,6 +24,17 @@ def room(rate: float, seconds: float) -> float:
     return max(_LEAST_WAITING * FRAME, rate * seconds)
 
 
+_AT_ONCE = 25e-6
+"""Seconds of a link's rate that frames which are handled as one may take: so many pass without the
+link after a pause, which a network card does not let."""
+
+
+def together(rate: float) -> int:
+    """Frames that are handled as one on a link of ``rate`` bytes per second: with more of them
+    queues fill in steps; each one handled costs CPU."""
+    return max(1, min(40, round(rate * _AT_ONCE / FRAME)))
+
+
 BURST: Final = 2
 """Frames that an emulated link needs to let pass at once after a pause to reach its rate, and those
 of one connection that TCP lets wait before a sender's link (small queues)."""

@@ -22,6 +22,7 @@ from recsim_train.trace.garbage import collection_paused
 
 if TYPE_CHECKING:
     from recsim_train.sim.fluid.solver import Fluid
+    from recsim_train.sim.network.network import Network
 
 Event = simpy.Event
 Steps = Generator[Event, Any, Any]
@@ -46,6 +47,8 @@ class Engine:
         self._env = simpy.Environment(0.0)
         self.shared = shared
         self.fluid: Fluid | Unshared = _solver() if shared else Unshared()
+        self.network: Network | None = None
+        """What messages between hosts share frame by frame, where they do."""
         self.events = 0
         self._stopped = False
         self._outside: list[tuple[float, int, Callable[[], None]]] = []
@@ -104,6 +107,13 @@ class Engine:
         self.fluid.start(kind, work, event)
         return event
 
+    def message(self, connection: int, size: float) -> Event:
+        """Send a message over the network; fires when it has arrived."""
+        assert self.network is not None
+        event = Event(self._env)
+        self.network.send(self.now, connection, size, event)
+        return event
+
     def activities(self, kinds: Sequence[Kind], work: float, delay: float) -> list[Event]:
         """`activity` of each kind, of the same ``work``; one ``delay`` for all."""
         if delay <= 0.0 or work <= 0.0:
@@ -131,7 +141,7 @@ class Engine:
         somebody waits for or to SimPy's next event, whichever comes first.
         """
         self._stopped = False
-        env, fluid = self._env, self.fluid
+        env, fluid, network = self._env, self.fluid, self.network or _Still()
         queue, step, outside = env._queue, env.step, self._outside
         try:
             while not self._stopped:
@@ -141,19 +151,22 @@ class Engine:
                     for action in settling:
                         action()
                 if outside and outside[0][0] <= coming:
-                    if not queue and fluid.idle:
+                    if not queue and fluid.idle and network.due == inf:
                         return
                     coming = outside[0][0]
                 if coming > env._now:
-                    if fluid.changed or fluid.due <= coming * _ROUNDING:
-                        done = fluid.run(coming)
-                        if done:
-                            env._now = fluid.now
-                            for event in done:
-                                assert isinstance(event, Event)
-                                _fire(event)
-                                self.events += 1
-                            continue
+                    moves = network.due
+                    if moves <= env._now:  # still this instant
+                        self._fired(network.run(env._now)[1], env._now)
+                        continue
+                    soonest = min(coming, moves)
+                    changes = fluid.changed or fluid.due <= soonest * _ROUNDING
+                    if changes and self._fired(fluid.run(soonest), fluid.now):
+                        continue
+                    if moves < coming:
+                        at, done = network.run(min(coming, fluid.due))
+                        self._fired(done, at)
+                        continue
                     if coming == inf:  # nothing is left that ever ends
                         return
                     fluid.now = coming
@@ -171,6 +184,26 @@ class Engine:
             if isinstance(original, type(error)):
                 raise original from original.__cause__
             raise
+
+    def _fired(self, done: list[object], now: float) -> bool:
+        """Whether anything was done by now, of which all is told."""
+        if done:
+            self._env._now = self.fluid.now = now
+        for event in done:
+            assert isinstance(event, Event)
+            _fire(event)
+            self.events += 1
+        return bool(done)
+
+
+class _Still:
+    """A network over which nothing goes."""
+
+    due = inf
+
+    def run(self, until: float) -> tuple[float, list[object]]:
+        """Nothing happens."""
+        return until, []
 
 
 def _solver() -> Fluid:

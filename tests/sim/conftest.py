@@ -22,7 +22,6 @@ from recsim_train.config.experiment import (
 from recsim_train.data.counts import ShardCount
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.cluster.shares import ALONE, Shares
 from recsim_train.sim.host import machines
 from recsim_train.sim.messages import gloo_group
 from recsim_train.sim.run import simulate
@@ -63,7 +62,7 @@ PRICES = {
 @pytest.fixture
 def equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages share links equally, and nothing acknowledges them: what closed forms know."""
-    monkeypatch.setattr(Shares, "begin", lambda *given: ALONE)
+    monkeypatch.setattr(machines, "Links", lambda *given: None)
     for module in (gloo_group, machines):
         monkeypatch.setattr(module, "ANSWERED", 0.0)
 

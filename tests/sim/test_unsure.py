@@ -20,7 +20,7 @@ from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
 from recsim_train.results.interval import of_row
-from recsim_train.sim.cluster.shares import UNSURE, UPLINK_UNSURE
+from recsim_train.sim.cluster.links import UNSURE, UPLINK_UNSURE
 from recsim_train.sim.run import operations_of, simulate
 from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.record import Outcome

@@ -12,13 +12,10 @@ from ipaddress import IPv4Address, ip_address
 
 from recsim_train.config.cluster import Cluster, Queue
 from recsim_train.config.errors import UserError
-from recsim_train.config.frames import BURST, FRAME, SEGMENT, room
+from recsim_train.config.frames import BURST, FRAME, SEGMENT, room, together
 from recsim_train.placement.hosts import JobHost, hosts_of, uplink_rate
 from recsim_train.placement.plan import Plan
 
-_AT_ONCE = 25e-6
-"""Seconds of a link's rate that frames which are handled as one may take: so many pass without the
-link after a pause, which a network card does not let."""
 MOST_LATENCY = 100e-6
 """Seconds one way that a profile may say: between emulated hosts it is what the kernel takes."""
 _FIRST = ip_address("10.77.0.1")
@@ -41,7 +38,7 @@ class Link:
     def segments(self) -> int:
         """Frames that the kernel may handle as one: with more of them queues fill in steps, and
         they pass a link that has paused as if there were none; each one handled costs CPU."""
-        return max(1, min(40, round(self.rate * _AT_ONCE / FRAME)))
+        return together(self.rate)
 
     @property
     def burst(self) -> int:

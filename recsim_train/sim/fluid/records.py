@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -24,6 +24,8 @@ class Resource:
     """Kinds that use it, at work or not."""
     room: int = 0
     """For how many of them there is room at a time."""
+    changes: Callable[[float], None] | None = None
+    """Is told of another capacity."""
 
     def mean_capacity(self, start: float, end: float) -> float:
         """Mean capacity between two times, of which the second is later."""

@@ -222,6 +222,8 @@ class Fluid:
         resource.history.append((self.now, capacity))
         set_capacity(self.block.f, self.block.i, resource.address, capacity)
         self.due = -inf
+        if resource.changes is not None:
+            resource.changes(capacity)
 
     def set_pace(self, resource: Resource, pace: float) -> None:
         """From now on a resource has another pace. Raises ValueError unless it is positive."""

@@ -10,21 +10,20 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.frames import ANSWERED
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
-from recsim_train.sim.cluster.shares import ALONE, REGAINED, Begun, Shares
-from recsim_train.sim.engine import Engine, Event, Steps
+from recsim_train.sim.cluster.links import Links
+from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.process import Process, Route, Started, Thread, between
 from recsim_train.sim.host.resources import HostResources
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Part, Priced
+from recsim_train.sim.queues import Countdown
 from recsim_train.sim.records import CpuBooks
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 
 _REMEMBERED = 256
 """Kinds of computations that each process knows again."""
-_PARTS = 8
-"""In which a message goes at most whose share may change."""
 _MEMORY = 1e12
 """Bytes per second within a host of which nothing is measured: so many that only cores limit."""
 
@@ -37,9 +36,9 @@ class Machines:
     Computations run on one core of the process's host, or on as many as the threads of their
     operations keep busy on average, and hold the process's interpreter lock for a share of their
     time. Transfers between hosts use both ends' NIC and some of both ends' cores, and between racks
-    both racks' uplinks; each has about the fair share of one thread
-    (`recsim_train.sim.cluster.shares`), and cannot use more than one core at an end. Within a host
-    they use loopback, or memory that both ends share. On a host of speed s everything that its
+    both racks' uplinks, frame by frame (`recsim_train.sim.network`); where processes stand for
+    others each has the fair share of one thread. None uses more than one core at an end. Within a
+    host they use loopback, or memory that both ends share. On a host of speed s everything that its
     cores do takes 1 / s times as long.
     """
 
@@ -66,7 +65,7 @@ class Machines:
         """To which shares of a link are in proportion, whatever messages are for."""
         self._shared = costs.shared_byte.value
         self._copies: dict[tuple[str, str, int], Kind] = {}
-        self._routes: dict[tuple[Process, Process, str], Route] = {}
+        self._routes: dict[tuple[Process, Process, str, object], Route] = {}
         self.header_bytes = 0
         self.calls: dict[tuple[str, str], list[float]] | None = None
         """By process and what for: how often, and seconds on its host in all; None: nobody wants
@@ -79,8 +78,9 @@ class Machines:
         self._shares = together and execution.transport == "tcp" and execution.shared_memory
         self.price_names = {"wire_byte", *(["shared_byte"] if self._shares else [])}
         """Those that messages take."""
-        unequal = engine.shared and not cluster.colocate
-        self._unequal = Shares(plan.experiment.seed, cluster.network, engine) if unequal else None
+        apart = engine.shared and not cluster.colocate
+        self._links = Links(engine, cluster.network) if apart else None
+        """By which messages between hosts go frame by frame; None: as one activity each."""
         network, loopback = cluster.network, cluster.network.loopback
         self._at_once = network.passes_at_once or 0.0
         self._cap = self._near_cap = network.connection_cap
@@ -191,99 +191,78 @@ class Machines:
         that are not payload."""
         return self.move(self.route(source, target), payload, head, delay)
 
-    def route(self, source: Process, target: Process, what: str = TRANSPORT) -> Route:
-        """Between two processes: what messages need to know whose bytes are for so ``what``."""
-        route = self._routes.get((source, target, what))
+    def route(
+        self, source: Process, target: Process, what: str = TRANSPORT, whose: object = None
+    ) -> Route:
+        """Between two processes: what messages need to know whose bytes are for so ``what``, on a
+        connection of somebody's own."""
+        key = source, target, what, whose
+        route = self._routes.get(key)
         if route is None:
             cap = self._near_cap if source.host is target.host else self._cap
-            route = Route(source, target, what, self._wires[what], cap)
-            self._routes[source, target, what] = route
+            route = self._routes[key] = Route(source, target, what, self._wires[what], cap)
         return route
 
     def move(self, route: Route, payload: float, head: int = 0, delay: float = 0.0) -> Started:
         """`transfer` on a route."""
-        delay += self.farther([route.source, route.target])
-        begun = self.begin(route, payload + head)
-        done = self.stream(route, payload, head, delay=delay + begun.behind, begun=begun)
-        return Started(done, delay + (payload + head - begun.ahead) / route.rate)
+        farther = self.farther([route.source, route.target])
+        alone = delay + farther + (payload + head) / route.rate
+        if self._links is not None and self.by_frames(route):
+            if not route.connection:
+                latency = self.latency_of(route.source, route.target) + farther
+                route.connection = self._links.connection(route, latency)
+            return Started(self._frames(route, payload, head), alone)
+        delay += farther
+        ahead = 0.0
+        if not self.engine.shared and route.source.host is not route.target.host:
+            # in a look each finds links that have paused
+            ahead = min(payload + head, self._at_once / max(route.out, route.into))
+            alone -= ahead / route.rate
+        return Started(self.stream(route, payload, head, delay=delay, ahead=ahead), alone)
 
-    def begin(self, route: Route, size: float) -> Begun:
-        """How a message that begins now shares its links."""
-        if route.source.host is route.target.host:
-            return ALONE
-        if self._unequal is None:  # in a look each finds links that have paused
-            return ALONE._replace(ahead=min(size, self._at_once / max(route.out, route.into)))
-        return self._unequal.begin(route, size)
+    def by_frames(self, route: Route) -> bool:
+        """Whether its messages go to another host frame by frame, in order."""
+        return self._links is not None and route.source.host is not route.target.host
+
+    def _frames(self, route: Route, payload: float, head: int) -> Event:
+        """A message to another host: its frames move, and a thread at each end handles its
+        bytes meanwhile."""
+        work = self._book_message(route, payload, head)
+        if route.passing is None:
+            links = [*zip(route.ends, (route.out, route.into), strict=True)]
+            links += between(route.source, route.target, route.flows)
+            route.passing = self.engine.fluid.kind(links)
+        self.engine.fluid.count(route.passing, work)
+        ends = [(route.source, route.out), (route.target, route.into)] if route.price > 0.0 else []
+        moved = Countdown(self.engine, 1 + len(ends))
+        self.engine.message(route.connection, work).callbacks.append(moved.arrive)
+        for end, share in ends:
+            handled = self._wired([(end.cores, route.price * share)], route.price, None, 1.0)
+            self.engine.activity(handled, work).callbacks.append(moved.arrive)
+        return moved.done
 
     def stream(
-        self, route: Route, payload: float, head: int, *, delay: float = 0.0, begun: Begun
+        self, route: Route, payload: float, head: int, *, delay: float = 0.0, ahead: float = 0.0
     ) -> Event:
-        """Bytes of a message, or further ones, after a ``delay``."""
-        kind = self._flow(route, begun.weight)
+        """Bytes of a message, or further ones, after a ``delay``. ``ahead``: of them, those that
+        take no time."""
+        if route.kind is None:
+            uses = self._uses(route)
+            route.kind = self._wired(uses, route.price, route.cap, self._share)
         work = self._book_message(route, payload, head)
-        if begun.ahead > 0.0:
-            self.engine.fluid.count(kind, begun.ahead)
-        if begun.regained:
-            return self.engine.process(self._regaining(route, work, delay, begun))
-        return self.engine.activity(kind, work - begun.ahead, delay)
+        if ahead > 0.0:
+            self.engine.fluid.count(route.kind, ahead)
+        return self.engine.activity(route.kind, work - ahead, delay)
 
-    def _flow(self, route: Route, weight: float) -> Kind:
-        """Bytes of a message that shares its links so."""
-        kind = route.kinds.get(weight)
-        if kind is None:
-            out, into = self._uses(route)
-            share = self._share * weight
-            kind = route.kinds[weight] = self._wired(out + into, route.price, route.cap, share)
-        return kind
-
-    def _regaining(self, route: Route, work: float, delay: float, begun: Begun) -> Steps:
-        """A message whose share changes once it has its links alone, which is looked up after
-        each of its parts."""
-        assert self._unequal is not None
-        weight, left = begun.weight, work - begun.ahead
-        part = max(REGAINED, left / _PARTS)
-        while left >= 2.0 * part and weight != begun.regained:
-            yield self.engine.activity(self._flow(route, weight), part, delay)
-            left, delay = left - part, 0.0
-            if self._unequal.regains(route):
-                weight = begun.regained
-        yield self.engine.activity(self._flow(route, weight), left, delay)
-
-    def holds(self, route: Route, size: int, *, follows: bool) -> bool:
-        """Whether the queue before the receiver's link holds a message of so many bytes, so that
-        it leaves the sender's link before it has come in. ``follows``: the one before on its
-        connection has not come in."""
-        if self._unequal is None or route.source.host is route.target.host:
-            return False
-        return self._unequal.holds(route, size, follows=follows)
-
-    def through_queue(
-        self, route: Route, payload: int, head: int, delay: float, begun: Begun
-    ) -> list[Event]:
-        """A message that a queue holds, after a ``delay``: when the sender's link is done with it,
-        when the receiver's is. Each moves it as if the other were as fast as it likes."""
-        halves = route.halves.get(begun.weight)
-        if halves is None:
-            halves = route.halves[begun.weight] = [
-                self._wired(uses, route.price, route.cap, self._share * begun.weight)
-                for uses in self._uses(route)
-            ]
-        work = self._book_message(route, payload, head)
-        if begun.ahead > 0.0:
-            for half in halves:
-                self.engine.fluid.count(half, begun.ahead)
-        return self.engine.activities(halves, work - begun.ahead, delay)
-
-    def _uses(self, route: Route) -> list[list[tuple[Resource, float]]]:
-        """What a byte uses on its way to the queue before the receiver's link, and after it."""
-        uses = []
+    def _uses(self, route: Route) -> list[tuple[Resource, float]]:
+        """What a byte uses on its way."""
+        uses = between(route.source, route.target, route.flows)
         # around a ring as much comes back as is sent, and is acknowledged on the same links
         answering = 1.0 + ANSWERED * (route.what == COLLECTIVES)
         for n, (end, share) in enumerate(((route.source, route.out), (route.target, route.into))):
-            uses.append([(end.cores, route.price * share)])
+            uses.append((end.cores, route.price * share))
             if route.ends:
-                uses[-1].append((route.ends[n], share * answering))
-        uses[0] += between(route.source, route.target, route.flows)
+                uses.append((route.ends[n], share * answering))
         return uses
 
     def _book_message(self, route: Route, payload: float, head: int) -> float:

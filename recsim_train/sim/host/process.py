@@ -91,8 +91,8 @@ class Route:
     """From one process to another: what every message between them needs to know."""
 
     __slots__ = (
-        "cap", "ends", "flows", "halves", "into", "kinds", "out", "price", "rate", "slower",
-        "source", "target", "uplinks", "what",
+        "cap", "connection", "ends", "flows", "into", "kind", "out", "passing", "price", "rate",
+        "source", "target", "what",
     )  # fmt: skip
 
     def __init__(
@@ -115,13 +115,12 @@ class Route:
         """As many move side by side."""
         self.out, self.into = self.flows / source.standing, self.flows / target.standing
         """Of them, those at one sender, at one receiver."""
-        self.uplinks = [link for link, _ in between(source, target, 1.0)]
-        self.slower = any(link.capacity < source.send.capacity for link in self.uplinks)
-        """Whether one of them is slower than the sender's link."""
-        self.kinds: dict[float, Kind] = {}
-        """Of its bytes, by their weight."""
-        self.halves: dict[float, list[Kind]] = {}
-        """The same of messages that a queue holds: by the sender's link, by the receiver's."""
+        self.kind: Kind | None = None
+        """Of its bytes."""
+        self.passing: Kind | None = None
+        """Of its bytes, of links alone: what frames use of them is counted."""
+        self.connection = 0
+        """By which they go frame by frame."""
 
 
 def only_host(members: Sequence[Process]) -> SimulatedHost | None:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, BUFFER_BYTES, Heads
 from recsim_train.sim.accounts import Chain
-from recsim_train.sim.cluster.shares import Begun
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process, Thread
@@ -183,21 +182,14 @@ class _Moving(NamedTuple):
 
 
 class Direction:
-    """One direction of a connection, in which messages follow each other.
-
-    One that the queue before the receiver's link holds leaves its sender's link at that link's own
-    pace, and the next may follow then, though the receiver's link brings others, too. One that is
-    longer moves at the pace of both.
-    """
+    """One direction of a connection, in which messages follow each other."""
 
     def __init__(self, machines: Machines, source: Process, target: Process) -> None:
         self._machines, self._source, self._target = machines, source, target
-        self._route = machines.route(source, target)
+        self._route = machines.route(source, target, whose=self)
         self._latency = machines.latency_of(source, target)
         self._last: Event | None = None
         """When the message before has arrived."""
-        self._left: Event | None = None
-        """When the sender's link is done with it."""
 
     def move(self, size: int, head: int, copies: int) -> _Moving:
         """Send a message. ``copies``: where memory is shared, 1 into it, 2 with that out of it to
@@ -207,81 +199,39 @@ class Direction:
         if machines.shares(source, target, size):
             whole = machines.copy(source, target, size, head, delay=latency, copies=copies)
             return _Moving(None, whole.done, 0.0, whole.alone)
-        delay = latency + machines.farther([source, target])
-        beyond = max(0, size - BUFFER_BYTES)
-        follows = self._last is not None and not self._last.processed
-        if beyond == 0 and machines.holds(route, size + head, follows=follows):
-            return self._through_queue(delay, size, head)
-        if beyond == 0 and (self._last is None or self._last.processed):
+        beyond, taken, first = max(0, size - BUFFER_BYTES), None, 0.0
+        by_frames = machines.by_frames(route)
+        if beyond and by_frames:
+            taken, first = machines.move(route, beyond, head, latency)
+            whole = machines.move(route, BUFFER_BYTES, 0, latency)
+            return _Moving(taken, whole.done, first, first + BUFFER_BYTES / route.rate)
+        if by_frames or (beyond == 0 and (self._last is None or self._last.processed)):
             whole = machines.move(route, size, head, latency)
-            self._last = self._left = whole.done
+            self._last = whole.done
             return _Moving(None, whole.done, 0.0, whole.alone)
-        alone = delay + (size + head) / route.rate
-        taken = machines.engine.event() if beyond else None
-        first = delay + (beyond + head) / route.rate
-        self._last = machines.engine.process(self._parts(self._last, delay, size, head, taken))
-        self._left = self._last
-        return _Moving(taken, self._last, first, alone)
-
-    def _through_queue(self, delay: float, size: int, head: int) -> _Moving:
-        """A message that moves once the one before has left, and arrives after it."""
-        ahead, arrived = 0.0, Countdown(self._machines.engine, 2)
-        if self._last is not None and not self._last.processed:
-            arrived.left += 1
-            self._last.callbacks.append(arrived.arrive)
-        if self._left is None or self._left.processed:
-            begun = self._machines.begin(self._route, size + head)
-            self._left = self._halves(begun, delay + begun.behind, size, head, arrived)
-            ahead = begun.ahead
-        else:
-            following = self._following(self._left, delay, size, head, arrived)
-            self._left = self._machines.engine.process(following)
-        self._last = arrived.done
-        alone = (size + head - ahead) / self._route.rate
-        return _Moving(None, self._last, 0.0, delay + alone)
-
-    def _following(
-        self, before: Event, delay: float, size: int, head: int, arrived: Countdown
-    ) -> Steps:
-        begun, delay = yield from self._begin(before, delay, size + head)
-        yield self._halves(begun, delay, size, head, arrived)
-
-    def _halves(
-        self, begun: Begun, delay: float, size: int, head: int, arrived: Countdown
-    ) -> Event:
-        """Two that ``arrived`` counts; fires when the sender's is done."""
-        halves = self._machines.through_queue(self._route, size, head, delay, begun)
-        for half in halves:
-            half.callbacks.append(arrived.arrive)
-        return halves[0]
+        delay = latency + machines.farther([source, target])
+        if beyond:
+            taken, first = machines.engine.event(), delay + (beyond + head) / route.rate
+        following = self._parts(self._last, delay, size, head, taken)
+        self._last = machines.engine.process(following)
+        return _Moving(taken, self._last, first, delay + (size + head) / route.rate)
 
     def _parts(
         self, before: Event | None, delay: float, size: int, head: int, taken: Event | None
     ) -> Steps:
         """The message's bytes after those of the one before, and of these the last that buffers
         hold after the others."""
-        begun, delay = yield from self._begin(before, delay, size + head)
-        begun = begun._replace(ahead=0.0)  # of either part
-        move = partial(self._machines.stream, self._route, begun=begun)
+        move, engine = partial(self._machines.stream, self._route), self._machines.engine
+        if before is not None and not before.processed:
+            began = engine.now
+            yield before
+            delay = max(0.0, began + delay - engine.now)
         if taken is None:
             yield move(size, head, delay=delay)
             return
         yield move(size - BUFFER_BYTES, head, delay=delay)
         taken.succeed()
         yield move(BUFFER_BYTES, 0)
-
-    def _begin(self, before: Event | None, delay: float, size: int) -> Steps:
-        """Wait for the message before; returns (how this one begins, what is left of the delay)."""
-        machines = self._machines
-        began = machines.engine.now
-        if before is None or before.processed:
-            begun = machines.begin(self._route, size)
-            return begun, delay + begun.behind
-        yield before
-        delay = max(0.0, began + delay - machines.engine.now)
-        begun = machines.begin(self._route, size)
-        # what follows another message finds a link that has not paused
-        return begun._replace(ahead=0.0), delay + begun.behind
 
 
 class Connection(ServingThread):

@@ -13,7 +13,7 @@ from math import fsum, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import Calibration, Cluster
-from recsim_train.sim.cluster.shares import UNSURE, UPLINK_UNSURE
+from recsim_train.sim.cluster.links import UNSURE, UPLINK_UNSURE
 from recsim_train.sim.why.caveats import rested
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
 from recsim_train.workload.operations import MEETINGS, MESSAGES, OPS

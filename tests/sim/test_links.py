@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from math import exp, hypot, log, sqrt
+from math import hypot, log, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,16 +15,7 @@ import pytest
 from recsim_train.config.cluster import Cluster, Host, Queue
 from recsim_train.config.frames import BURST, FRAME, SEGMENT, room
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.cluster.shares import (
-    ALONE,
-    HALVED,
-    HALVED_INTO,
-    LEAD,
-    REGAINED,
-    SILENT,
-    UNSURE,
-    UPLINK_UNSURE,
-)
+from recsim_train.sim.cluster.links import UNSURE, UPLINK_UNSURE
 from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
@@ -272,180 +263,8 @@ def seconds_of_a_turn(
     return turns_of(engine, machines, turns, talk)
 
 
-def test_a_message_that_a_queue_holds_leaves_its_sender_before_it_arrives(network: Any) -> None:
-    """Two senders fill one receiver's link; what the first sends elsewhere does not wait for it."""
-    engine, machines = network(2, 40.0, "fair", 2)
-    clients, (server, other) = parted(machines)
-    first, size, rate = clients[0], 30_000, server.receive.capacity
-    assert 3 * size < room(rate, 5e-3) < 4 * size
-    ways = [Direction(machines, client, server) for client in clients]
-    away = Direction(machines, first, other)
-    ends: dict[str, float] = {}
-
-    def send(name: str, way: Direction, after: float) -> Steps:
-        yield engine.timeout(after)
-        yield way.move(size, 0, 1).arrived
-        ends[name] = engine.now
-
-    engine.process(send("one", ways[0], 0.0))
-    engine.process(send("two", ways[1], 0.0))
-    engine.process(send("next", ways[0], 0.0))
-    engine.process(send("away", away, size / rate))
-    engine.run()
-    alone = size / rate
-    # halves of two have come when the first has left its sender; then three share the receiver's
-    # link, and two the sender's, whatever the receiver's brings; a few frames pass at once
-    frames = 3 * SEGMENT / size
-    assert ends["one"] == pytest.approx(2.5 * alone, rel=frames)
-    assert ends["two"] == pytest.approx(2.5 * alone, rel=frames)
-    assert ends["next"] == pytest.approx(3 * alone, rel=frames)
-    assert ends["away"] == pytest.approx(3 * alone, rel=frames)
-    used = engine.fluid.used()
-    assert used[server.receive.index] == pytest.approx(3 * size, rel=1e-9)
-    assert used[first.send.index] == pytest.approx(3 * size, rel=1e-9)
-
-
-@pytest.mark.parametrize(("queue", "third"), [("fifo", False), ("fair", True)])
-def test_what_a_queue_does_not_hold_moves_at_the_pace_of_both_links(
-    network: Any, queue: str, *, third: bool
-) -> None:
-    engine, machines = network(3, 40.0, queue)
-    clients, (server,) = parted(machines)
-    queued = room(server.receive.capacity, 5e-3)
-    size = int(0.4 * queued)
-    held = []
-    for client in clients:
-        held.append(machines.holds(machines.route(client, server), size, follows=False))
-        machines.transfer(client, server, size)
-    # the queue is one for all, beside the two others, or the sender's own
-    assert held == [True, True, third]
-    route = machines.route(clients[0], server)
-    assert not machines.holds(route, size, follows=True)
-    assert not machines.holds(route, int(1.01 * queued), follows=False)
-    engine.run()
-    assert machines.holds(route, int(0.99 * queued), follows=False)
-
-
-@pytest.mark.parametrize(("into", "half"), [(False, HALVED), (True, HALVED_INTO)])
-def test_half_a_window_counts_beside_those_only_who_have_a_whole_one(
-    network: Any, half: float, *, into: bool
-) -> None:
-    """None has sent before. The second comes when the first has no whole window either, the third
-    when the link has carried as much as gives one. All are from one server, or ``into`` it, where
-    they have nothing in common but its link."""
-    engine, machines = network(3, 40.0, "fifo")
-    clients, (server,) = parted(machines)
-    machines._unequal._draw = lambda *_: 1.0
-    size, weights = 2_000_000, []
-
-    def send() -> Steps:
-        for pause in (0.0, 0.1 * REGAINED, 1.5 * REGAINED):
-            yield engine.timeout(pause / server.send.capacity)
-            client = clients[len(weights)]
-            ends = (client, server) if into else (server, client)
-            weights.append(machines.begin(machines.route(*ends), size).weight)
-            machines.transfer(*ends, size)
-
-    engine.process(send())
-    engine.run()
-    assert weights == pytest.approx([1.0, exp(-LEAD), half])
-
-
-@pytest.mark.parametrize(("silent", "size"), [(0.01, 400_000), (0.3, 1_000_000)])
-def test_who_was_silent_has_half_a_window_until_it_is_alone(
-    network: Any, silent: float, size: int
-) -> None:
-    """By hand, in messages' time alone: one begins at 0, another at 0.5, a third at 1.6, when the
-    first has ended. Who joins has less than who is there; the second has a whole window when the
-    third comes, but no more than that one where both only came later."""
-    engine, machines = network(3, 40.0, "fifo")
-    clients, (server,) = parted(machines)
-    machines._unequal._draw = lambda *_: 1.0
-    alone = size / server.send.capacity
-    ways = [Direction(machines, server, client) for client in clients]
-    ends: list[float] = []
-
-    def send() -> Steps:
-        for way in ways:  # so that all windows are whole
-            yield way.move(size, 0, 1).arrived
-        begun = engine.now + silent
-        for way, after in zip(ways, (0.0, 0.5, 1.6), strict=True):
-            engine.process(one(way, begun, begun + after * alone))
-
-    def one(way: Direction, begun: float, at: float) -> Steps:
-        yield engine.timeout(at - engine.now)
-        yield way.move(size, 0, 1).arrived
-        ends.append((engine.now - begun) / alone)
-
-    engine.process(send())
-    engine.run()
-    longest, shortest = silent + 2.0 * alone, silent + 1.5 * alone
-    assert longest < SILENT or shortest > SILENT
-    halved = shortest > SILENT
-    behind = HALVED if halved else exp(-LEAD)
-    first = 0.5 + 0.5 * (1.0 + behind)
-    second = 1.6 + 0.4 * (1.0 + HALVED if halved else 2.0)
-    frames = 8 * SEGMENT / size
-    assert ends == pytest.approx([first, second, 3.0], abs=frames)
-
-
 def test_with_equal_shares_they_stay_in_step(network: Any, equal_shares: None) -> None:
     assert duplex(*network(4, 100.0, "fifo"), 1 << 18, 20) == pytest.approx(0.5, rel=0.03)
-
-
-@pytest.mark.parametrize("mbit", [20.0, 1000.0])
-def test_who_comes_first_is_ahead_by_what_passes_at_once(network: Any, mbit: float) -> None:
-    engine, machines = network(2, mbit, "fair")
-    clients, (server,) = parted(machines)
-    ends: list[float] = []
-    size, rate, ahead = 1_000_000, server.send.capacity, BURST * SEGMENT
-    assert size > room(rate, 5e-3)  # what a queue holds waits for others besides
-    for process, less in zip(clients, (ahead, 0), strict=True):
-        started = machines.transfer(server, process, size)
-        started.done.callbacks.append(lambda _: ends.append(engine.now))
-        assert started.alone == pytest.approx((size - less) / rate)
-    engine.run()
-    # both share the link until the first is done; it is full until the second is
-    seconds = [2 * (size - ahead) / rate, (2 * size - ahead) / rate]
-    assert ends == pytest.approx(seconds, rel=1e-9)
-    sent = engine.fluid.used()[server.send.index]
-    assert sent == pytest.approx(2 * size, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("queue", "size", "waits"),
-    [
-        ("fifo", 50_000, [0, 2, 4, 6]),  # frames: two of each before it
-        ("fifo", 500_000, [0, 2, 2, 2]),  # which the queue does not hold
-        ("fair", 50_000, [0, 1, 2, 2]),
-        ("fair", 500_000, [0, 0, 0, 0]),
-    ],
-)
-def test_first_frames_leave_one_after_the_other(
-    network: Any, queue: str, size: int, waits: list[int]
-) -> None:
-    _, machines = network(4, 40.0, queue)
-    clients, (server,) = parted(machines)
-    behind = [machines.begin(machines.route(server, client), size).behind for client in clients]
-    assert behind == pytest.approx([n * SEGMENT / server.send.capacity for n in waits])
-
-
-@pytest.mark.parametrize(("size", "ahead"), [(30_000, 1), (1_000_000, 3)])
-def test_what_a_fair_queue_holds_is_ahead_only_where_nothing_uses_the_link(
-    network: Any, size: int, ahead: int
-) -> None:
-    """Three begin at once: the first finds the receiver's link idle, the others do not."""
-    engine, machines = network(3, 40.0, "fair")
-    clients, (server,) = parted(machines)
-
-    def send(client: Process) -> Steps:
-        yield Direction(machines, client, server).move(size, 0, 1).arrived
-
-    for client in clients:
-        engine.process(send(client))
-    engine.run()
-    passed = ahead * BURST * SEGMENT
-    assert engine.now == pytest.approx((3 * size - passed) / server.receive.capacity, rel=5e-4)
 
 
 @pytest.mark.parametrize("queue", ["fifo", "fair"])
@@ -463,27 +282,6 @@ def test_a_network_card_lets_nothing_pass_in_no_time(
         took.append(engine.now)
         assert engine.now == pytest.approx(2 * FRAME / (mbit * MBIT), rel=1e-3)
     assert took[0] == pytest.approx(10 * took[1], rel=1e-3)
-
-
-def test_of_two_uplinks_the_slower_one_says_what_passes_at_once(network: Any) -> None:
-    """By hand: it has paused for half of what would let all pass; the other one for more."""
-    racks = {"racks": 2, "hosts_per_rack": [3, 1], "arrange": "fill", "oversubscription": 4}
-    engine, machines = network(3, 100.0, "fifo", topology=racks)
-    (client, *_), (server,) = parted(machines)
-    route = machines.route(server, client)
-    slow, fast = sorted(link.capacity for link in route.uplinks)
-    assert 2.0 * slow < fast < server.send.capacity
-    size, most = 20_000, BURST * SEGMENT
-    aheads: list[float] = []
-
-    def send() -> Steps:
-        machines.transfer(server, client, size)
-        yield engine.timeout((size - most) / slow + 0.5 * most / slow)
-        aheads.append(machines.begin(route, size).ahead)
-
-    engine.process(send())
-    engine.run()
-    assert aheads == pytest.approx([0.5 * most])
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.2e-3, 1.0])
