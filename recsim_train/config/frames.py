@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Final
 
 FRAME: Final = 1514
@@ -40,6 +41,11 @@ BURST: Final = 2
 of one connection that TCP lets wait before a sender's link (small queues)."""
 
 
-def framed(payload: float) -> float:
-    """Bytes of frames by which so many of payload travel, those that acknowledge it included."""
-    return payload / SEGMENT * (FRAME + ACKNOWLEDGING * (FRAME - SEGMENT))
+def in_frames(payload: float) -> float:
+    """Bytes that full frames would carry in the time that those of a message take."""
+    return (payload + ceil(payload / SEGMENT) * (FRAME - SEGMENT)) * SEGMENT / FRAME
+
+
+def acknowledged(payload: float) -> float:
+    """The same of the frames that acknowledge a message, which come back."""
+    return ceil(payload / SEGMENT / 2) * (FRAME - SEGMENT) * SEGMENT / FRAME

@@ -89,6 +89,7 @@ def test_bounds_are_of_trainers_that_stand_evenly_for_all(strategy: str) -> None
         "cluster.hosts.default.cores=8", "cluster.per_host={trainer: 2, embedding_server: 2}",
         "roles.trainers=6", "roles.embedding_servers=6", "roles.dense_servers=2",
         "cluster.stragglers=null", "cluster.jitter=0", "simulation.fold_above=0",
+        "cluster.network.queue_length=1 s",  # which loses nothing
     )  # fmt: skip
     found = beforehand(asked.plan, asked.profile).bounds
     really = simulate(asked.plan, asked.profile).facts.class_bounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 import pytest
@@ -183,8 +184,10 @@ def test_a_push_above_the_buffers_waits_for_what_they_do_not_hold(
     beyond = payload - (4 << 20)
     assert 0 < beyond < payload / 2
     head = 8 + 8 + 8 * (5 + 6)
-    # an effect, one that asks, a message, the latency, and bytes
-    seconds = 10e-6 + 15e-6 + 10e-6 + 20e-6 + (head + beyond) / (10e9 / 8)
+    # an effect, one that asks, a message, the latency, and frames
+    wire = head + beyond + 66 * ceil((head + beyond) / 1448)
+    # at the second link once more the time of a frame
+    seconds = 10e-6 + 15e-6 + 10e-6 + 20e-6 + (wire + 1514) * 1448 / 1514 / (10e9 / 8)
     pushed = [t.seconds / t.count for k, t in outcome.totals.items() if k.effect == "push"]
     assert pushed == [pytest.approx(seconds, rel=1e-9)]
 

@@ -343,7 +343,7 @@ def test_few_steps_of_parted_loops_say_what_many_of_all_do(
 ) -> None:
     """At slow servers loops that begin together queue behind each other at one after the other."""
     monkeypatch.setattr("recsim_train.sim.folding._BUSY", 100)
-    cluster = clusters(jitter=0.05, nic="2 Gbit/s")
+    cluster = clusters(jitter=0.05, nic="25 Gbit/s", prices={"request": "100 us"})
 
     def rate(fold_above: int, steps: int) -> float:
         plan = plans(

@@ -122,7 +122,7 @@ def test_the_interval_holds_what_passes_at_once_where_the_profile_does_not_say(
     for at_once in (None, "0 B", "2896 B"):
         network = {"queue": "fifo", "passes_at_once": at_once}
         cluster = clusters(network=network, nic="200 Mbit/s", jitter=0.0, calibration=known)
-        found[at_once] = simulate(shared(plans, trainers=2, what_if_steps=10), cluster)
+        found[at_once] = simulate(shared(plans, trainers=1, what_if_steps=10), cluster)
     rates = {at_once: rate(outcome) for at_once, outcome in found.items()}
     assert rates[None] == rates["0 B"]
     error = found[None].facts.calibration_errors.pop("at_once")

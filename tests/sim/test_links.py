@@ -339,12 +339,3 @@ def test_messages_of_a_connection_follow_each_other(network: Any) -> None:
     so_far = [sum(sizes[: n + 1]) / rate for n in range(3)]
     assert ends == pytest.approx(so_far, rel=0.02)
     assert ends == sorted(ends)
-
-
-def test_one_host_knows_no_links(plans: Plans, clusters: Clusters) -> None:
-    engine = Engine()
-    cluster = clusters(colocate=True, cores=2)
-    machines = Machines(plans("allreduce", roles={"trainers": 2}), cluster, engine, Jitter(1))
-    one, two, *_ = machines.processes.values()
-    for _ in range(3):
-        assert machines.begin(machines.route(one, two), 1e7) == ALONE

@@ -364,6 +364,7 @@ def test_traffic_slows_what_it_shares_a_link_with(
     narrow: dict[str, Any] = {"nic": "40 Mbit/s"}
     if link == "uplink":
         narrow = {"topology": topology(uplink="40 Mbit/s", arrange="fill")}
+    narrow["network"] = {"queue_length": "1 s"}  # which loses nothing
     quiet, busy = clusters(**narrow), clusters(**narrow, background=traffic(link, "50 %"))
     bursts = clusters(**narrow, background=traffic(link, "50 %", burst="10 ms", pause="10 ms"))
     assert eps(plan, busy) == pytest.approx(0.5 * eps(plan, quiet), rel=0.05)

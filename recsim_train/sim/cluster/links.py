@@ -37,30 +37,33 @@ class Links:
         back = self._hops(route.target, route.source, route)
         if route.cap is not None and route.cap < route.source.send.capacity:
             # what is slower than the link is the connection itself
-            own, other = (Hop(self._network.queue(self._port(route.cap)), 1.0) for _ in range(2))
-            there, back = [own, *there], [*back, other]
+            own = [self._network.queue(self._port(route.cap, begins=True)) for _ in range(2)]
+            there, back = [Hop(own[0], 1.0), *there], [*back, Hop(own[1], 1.0)]
         return self._network.connection(there, back, latency)
 
     def _hops(self, source: Process, target: Process, route: Route) -> list[Hop]:
         """What lies on the way from one process to another on another host."""
         links = [(source.send, route.flows / source.standing)]
         links += between(source, target, route.flows)
-        hops = [Hop(self._queue(link, target.host.name), copies) for link, copies in links]
+        hops = [
+            Hop(self._queue(link, target.host.name, begins=link is source.send), copies)
+            for link, copies in links
+        ]
         copies = route.flows / target.standing
         return [*hops, Hop(self._queue(target.receive, source.host.name), copies)]
 
-    def _queue(self, link: Resource, peer: str) -> int:
+    def _queue(self, link: Resource, peer: str, *, begins: bool = False) -> int:
         """That of a link for a peer, where each has one."""
         port = self._ports.get(link)
         if port is None:
-            port = self._ports[link] = self._port(link.capacity)
-            link.changes = partial(self._change, port)
+            port = self._ports[link] = self._port(link.capacity, begins=begins)
+            link.changes, link.carried = partial(self._change, port), partial(self._carried, port)
         whose = port, peer if self._config.queue == "fair" else ""
         if whose not in self._queues:
             self._queues[whose] = self._network.queue(port)
         return self._queues[whose]
 
-    def _port(self, capacity: float) -> int:
+    def _port(self, capacity: float, *, begins: bool) -> int:
         """Of so many bytes of payload per second."""
         at_once = (self._config.passes_at_once or 0.0) * FRAME / SEGMENT
         return self._network.port(
@@ -68,7 +71,11 @@ class Links:
             self._config.queue_length,
             at_once,
             fair=self._config.queue == "fair",
+            begins=begins,
         )
+
+    def _carried(self, port: int) -> float:
+        return self._network.carried(port) * SEGMENT / FRAME
 
     def _change(self, port: int, capacity: float) -> None:
         self._network.set_rate(self._engine.now, port, capacity * FRAME / SEGMENT)

@@ -26,6 +26,8 @@ class Resource:
     """For how many of them there is room at a time."""
     changes: Callable[[float], None] | None = None
     """Is told of another capacity."""
+    carried: Callable[[], float] | None = None
+    """Tells what was used of it by others than activities."""
 
     def mean_capacity(self, start: float, end: float) -> float:
         """Mean capacity between two times, of which the second is later."""

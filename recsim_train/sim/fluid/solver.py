@@ -83,8 +83,6 @@ class Fluid:
         self._tags: dict[int, tuple[object, object]] = {}
         """By group, of one activity each: the tag, and what has to live as long."""
         self._groups: list[int] = []
-        self._counted: dict[Resource, float] = {}
-        """What was used in no time."""
 
     @property
     def idle(self) -> bool:
@@ -264,11 +262,7 @@ class Fluid:
         block = self.block
         addresses = np.array([r.address for r in self.resources], dtype=np.int64)
         found: list[float] = core.used(block.f, block.i, self.now, addresses).tolist()
-        for resource, units in self._counted.items():
-            found[resource.index] += units
+        for resource in self.resources:
+            if resource.carried is not None:
+                found[resource.index] += resource.carried()
         return found
-
-    def count(self, kind: Kind, work: float) -> None:
-        """Count work that took no time."""
-        for resource, coefficient in kind.uses:
-            self._counted[resource] = self._counted.get(resource, 0.0) + coefficient * work

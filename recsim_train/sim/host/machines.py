@@ -7,12 +7,13 @@ from functools import partial
 from math import fsum, inf
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.frames import ANSWERED
+from recsim_train.config.frames import SEGMENT, acknowledged, in_frames
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
 from recsim_train.sim.cluster.links import Links
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.records import Kind, Resource
+from recsim_train.sim.fluid.unshared import Unshared
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.process import Process, Route, Started, Thread, between
 from recsim_train.sim.host.resources import HostResources
@@ -82,7 +83,8 @@ class Machines:
         self._links = Links(engine, cluster.network) if apart else None
         """By which messages between hosts go frame by frame; None: as one activity each."""
         network, loopback = cluster.network, cluster.network.loopback
-        self._at_once = network.passes_at_once or 0.0
+        self.at_once = network.passes_at_once or 0.0
+        """Bytes that a link lets pass after a pause."""
         self._cap = self._near_cap = network.connection_cap
         self.near_latency = network.latency
         """Within a host, one way."""
@@ -205,20 +207,24 @@ class Machines:
 
     def move(self, route: Route, payload: float, head: int = 0, delay: float = 0.0) -> Started:
         """`transfer` on a route."""
-        farther = self.farther([route.source, route.target])
-        alone = delay + farther + (payload + head) / route.rate
+        delay += self.farther([route.source, route.target])
+        size = carried = payload + head
+        if route.source.host is not route.target.host:
+            carried = in_frames(size)
+            if self.at_once:  # where the links have paused
+                last = in_frames(size % SEGMENT or SEGMENT)
+                carried -= min(carried, (self.at_once + last) / max(route.out, route.into))
+        alone = delay + carried / route.rate
         if self._links is not None and self.by_frames(route):
             if not route.connection:
-                latency = self.latency_of(route.source, route.target) + farther
+                latency = self.latency_of(route.source, route.target)
+                latency += self.farther([route.source, route.target])
                 route.connection = self._links.connection(route, latency)
             return Started(self._frames(route, payload, head), alone)
-        delay += farther
-        ahead = 0.0
-        if not self.engine.shared and route.source.host is not route.target.host:
-            # in a look each finds links that have paused
-            ahead = min(payload + head, self._at_once / max(route.out, route.into))
-            alone -= ahead / route.rate
-        return Started(self.stream(route, payload, head, delay=delay, ahead=ahead), alone)
+        if isinstance(self.engine.fluid, Unshared) and route.ends:
+            self._look_at(self.engine.fluid, route, payload, head)
+            return Started(self.engine.timeout(alone), alone)
+        return Started(self.stream(route, payload, head, delay=delay), alone)
 
     def by_frames(self, route: Route) -> bool:
         """Whether its messages go to another host frame by frame, in order."""
@@ -228,11 +234,6 @@ class Machines:
         """A message to another host: its frames move, and a thread at each end handles its
         bytes meanwhile."""
         work = self._book_message(route, payload, head)
-        if route.passing is None:
-            links = [*zip(route.ends, (route.out, route.into), strict=True)]
-            links += between(route.source, route.target, route.flows)
-            route.passing = self.engine.fluid.kind(links)
-        self.engine.fluid.count(route.passing, work)
         ends = [(route.source, route.out), (route.target, route.into)] if route.price > 0.0 else []
         moved = Countdown(self.engine, 1 + len(ends))
         self.engine.message(route.connection, work).callbacks.append(moved.arrive)
@@ -241,28 +242,36 @@ class Machines:
             self.engine.activity(handled, work).callbacks.append(moved.arrive)
         return moved.done
 
-    def stream(
-        self, route: Route, payload: float, head: int, *, delay: float = 0.0, ahead: float = 0.0
-    ) -> Event:
-        """Bytes of a message, or further ones, after a ``delay``. ``ahead``: of them, those that
-        take no time."""
+    def _look_at(self, used: Unshared, route: Route, payload: float, head: int) -> None:
+        """Count what a message uses that shares its links with none."""
+        work = self._book_message(route, payload, head)
+        ends, back = zip(route.ends, (route.out, route.into), strict=True), []
+        if route.source.host is not route.target.host:
+            back = [(route.target.send, route.into), (route.source.receive, route.out)]
+        for uses, amount in (
+            ([(route.source.cores, route.price * route.out)], work),
+            ([(route.target.cores, route.price * route.into)], work),
+            ([*ends, *between(route.source, route.target, route.flows)], in_frames(work)),
+            (back, acknowledged(work)),
+        ):
+            if uses and uses[0][1] > 0.0:
+                used.count(used.kind(uses), amount)
+
+    def stream(self, route: Route, payload: float, head: int, *, delay: float = 0.0) -> Event:
+        """Bytes of a message, or further ones, after a ``delay``, as one activity."""
         if route.kind is None:
             uses = self._uses(route)
             route.kind = self._wired(uses, route.price, route.cap, self._share)
         work = self._book_message(route, payload, head)
-        if ahead > 0.0:
-            self.engine.fluid.count(route.kind, ahead)
-        return self.engine.activity(route.kind, work - ahead, delay)
+        return self.engine.activity(route.kind, work, delay)
 
     def _uses(self, route: Route) -> list[tuple[Resource, float]]:
         """What a byte uses on its way."""
         uses = between(route.source, route.target, route.flows)
-        # around a ring as much comes back as is sent, and is acknowledged on the same links
-        answering = 1.0 + ANSWERED * (route.what == COLLECTIVES)
         for n, (end, share) in enumerate(((route.source, route.out), (route.target, route.into))):
             uses.append((end.cores, route.price * share))
             if route.ends:
-                uses.append((route.ends[n], share * answering))
+                uses.append((route.ends[n], share))
         return uses
 
     def _book_message(self, route: Route, payload: float, head: int) -> float:

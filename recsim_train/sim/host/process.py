@@ -91,7 +91,7 @@ class Route:
     """From one process to another: what every message between them needs to know."""
 
     __slots__ = (
-        "cap", "connection", "ends", "flows", "into", "kind", "out", "passing", "price", "rate",
+        "cap", "connection", "ends", "flows", "into", "kind", "out", "price", "rate",
         "source", "target", "what",
     )  # fmt: skip
 
@@ -117,8 +117,6 @@ class Route:
         """Of them, those at one sender, at one receiver."""
         self.kind: Kind | None = None
         """Of its bytes."""
-        self.passing: Kind | None = None
-        """Of its bytes, of links alone: what frames use of them is counted."""
         self.connection = 0
         """By which they go frame by frame."""
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from recsim_train.config.frames import ANSWERED
+from recsim_train.config.frames import ANSWERED, SEGMENT
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.fluid.records import Kind, Resource
 from recsim_train.sim.host.process import Process, Started, Thread, between, only_host
@@ -99,6 +99,8 @@ class GlooGroup:
         hop += 2 * (self._latency + self._machines.farther(self._members))
         _, rate = self._around(price)
         segments, moving = segments_of(size, self._size), each / rate
+        if not self._machines.at_once and not self._near:
+            hop += SEGMENT / rate  # a frame is whole before it goes on
         latency = unhidden(segments, hop, moving)
         if self._by_messages is None:
             return self._at_once(latency, lambda: self._ring(each, price))
@@ -142,6 +144,8 @@ class GlooGroup:
         price = self._price("exchanged_byte")
         latency = 4 * (self._latency + self._machines.farther(self._members))
         latency += 2 * self._price("collective_step")
+        if self._by_messages is not None and self._size == len(self._members):
+            return self._by_messages.exchange(sent, latency)
         return self._at_once(latency, lambda: self._exchange(moved, sent, price))
 
     def _price(self, name: str) -> float:

@@ -12,7 +12,7 @@ one message, which is late by what those would have waited in all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from recsim_train.sim.engine import Event, Steps
@@ -83,6 +83,30 @@ class HopByHop:
             return alone
 
         return [self._engine.process(steps())] * len(self._there)
+
+    def exchange(self, sent: Mapping[int, Sequence[float]], latency: float) -> list[Event]:
+        """Every member sends each other one so many bytes, after the seconds of ``latency``; as
+        `around`. ``sent``: from each member to each, by place."""
+        members = [route.source for route in self._there]
+        alone = [
+            max(sum(sizes) - sizes[me], sum(sent[other][me] for other in sent if other != me))
+            for me, sizes in sorted(sent.items())
+        ]
+        engine, places = self._engine, range(len(members))
+        done = [Countdown(engine, 2 * (len(members) - 1)) for _ in places]
+
+        def member(place: int) -> Steps:
+            yield engine.timeout(latency)
+            for other in places:
+                if other != place:
+                    route = self._machines.route(members[place], members[other], COLLECTIVES)
+                    moved = self._machines.move(route, sent[place][other]).done
+                    moved.callbacks.append(done[place].arrive)
+                    moved.callbacks.append(done[other].arrive)
+            yield done[place].done
+            return latency + alone[place] / self._there[place].rate
+
+        return [engine.process(member(place)) for place in places]
 
     def _move(self, route: Route, size: float) -> Event:
         latency = self._machines.latency_of(route.source, route.target)

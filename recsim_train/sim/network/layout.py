@@ -35,8 +35,9 @@ SERVE, ARRIVE, EXPIRE, ACKNOWLEDGE = range(4)
     P_FIRST,  # queues that hold something
     P_LAST,
     P_DROPS,
+    P_CARRIED,  # bytes
     P_WORDS,
-) = range(11)
+) = range(12)
 
 # A queue of a port.
 (

@@ -70,14 +70,16 @@ class Network:
 
     # ------------------------------------------------------------------ building
 
-    def port(self, rate: float, queue_length: float, at_once: float, *, fair: bool) -> int:
+    def port(
+        self, rate: float, queue_length: float, at_once: float, *, fair: bool, begins: bool
+    ) -> int:
         """Where what leaves by a link waits. ``rate``: bytes of frames per second;
         ``queue_length``: seconds; ``at_once``: bytes that an emulated link lets pass after a
-        pause; 0: it is a card's."""
+        pause; 0: it is a card's; ``begins``: whether messages begin there."""
         port = self._take(lay.P_WORDS)
         self._f[port + lay.P_RATE], self._f[port + lay.P_READY] = rate, -inf
-        # frames that are handled as one follow each other without a pause
-        self._f[port + lay.P_BURST] = at_once or (together(rate) - 1) * FRAME
+        # of frames that are handled as one the first comes before the last
+        self._f[port + lay.P_BURST] = at_once or (together(rate) - 1) * FRAME * (not begins)
         self._i[port + lay.P_OWES] = at_once > 0.0
         self._f[port + lay.P_LIMIT] = room(rate, queue_length)
         self._i[port + lay.P_FAIR] = fair
@@ -90,7 +92,7 @@ class Network:
         return queue
 
     def connection(self, there: Sequence[Hop], back: Sequence[Hop], latency: float) -> int:
-        """One direction of a connection, by what its frames pass, and acknowledgements. ``latency``:
+        """One direction, by what its frames pass, and what acknowledgements do. ``latency``:
         seconds, one way."""
         hops, made = self._take(4 * len(there)), self._take(lay.C_WORDS)
         f, i = self._f, self._i
@@ -126,6 +128,10 @@ class Network:
         """From now on a port sends so many bytes a second; 0: none."""
         core.set_rate(self._f, self._i, now, port, rate)
         self._look()
+
+    def carried(self, port: int) -> float:
+        """Bytes of frames so far."""
+        return float(self._f[port + lay.P_CARRIED])
 
     def _look(self) -> None:
         i = self._i

@@ -25,6 +25,7 @@ from recsim_train.sim.network.layout import (
     F_SIZE,
     NOW,
     P_BURST,
+    P_CARRIED,
     P_DROPS,
     P_FAIR,
     P_FIRST,
@@ -130,6 +131,7 @@ def serve(f: Floats, i: Ints, port: int) -> int:
     if empty:
         i[port + P_FIRST] = i[queue + Q_NEXT]
     f[port + P_READY] += size / rate
+    f[port + P_CARRIED] += size
     if i[port + P_FIRST]:
         wake(f, i, port)
     connection = i[frame + F_CONNECTION]
