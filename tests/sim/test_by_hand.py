@@ -213,6 +213,7 @@ def test_all_reduce_by_hand(plans: Plans, clusters: Clusters, outcome_of: Outcom
     seconds = 10e-6 + steps * 35e-6 + steps * (20e-6 + 2 * 20e-6) + steps / 4 * dense / (10e9 / 8)
     # but in the first of each way around half of a message's bytes travel with the other's notice
     seconds -= (steps - 2) * dense / 8 / (10e9 / 8)
+    seconds += steps * 1448 / (10e9 / 8)  # a frame is whole before it goes on
     spans = [t for k, t in outcome.totals.items() if k.effect == "all_reduce"]
     assert len(spans) == 4
     assert sum(t.bytes for t in spans) == 4 * 20 * dense
@@ -277,13 +278,14 @@ def test_what_is_sent_is_received_and_is_what_the_spans_say(
     payload = sum(span.bytes for span in runtime.records.spans)
     assert sum(sent.values()) == pytest.approx(sum(received.values()), rel=1e-9)
     wire = payload + runtime.machines.header_bytes
-    assert sum(sent.values()) == pytest.approx(wire, rel=1e-9)
+    assert wire < sum(sent.values()) < 1.08 * wire  # frames' heads, and acknowledgements
     by_instance: dict[str, int] = {}
     for span in runtime.records.spans:
         by_instance[span.instance] = by_instance.get(span.instance, 0) + span.bytes
     server = sent["embedding_server[0].nic.tx"]
     heads = 8 * (4 * 8)  # of answers to four loops' lookups
-    assert server == pytest.approx(by_instance["embedding_server[0]"] + heads, rel=1e-9)
+    answers = by_instance["embedding_server[0]"] + heads
+    assert answers < server < 1.2 * answers
     for resource, units in used.items():
         assert units <= resource.capacity * runtime.engine.now * (1 + 1e-9)
     assert runtime.settled() == 8
@@ -292,20 +294,22 @@ def test_what_is_sent_is_received_and_is_what_the_spans_say(
 def test_bytes_cost_cpu_at_both_ends(plans: Plans, clusters: Clusters, fake_counts: Any) -> None:
     plan = plans(roles=SERVERS)
 
-    def cores(wire_byte: str) -> tuple[dict[str, float], dict[str, float]]:
+    def cores(wire_byte: str) -> tuple[dict[str, float], dict[str, float], float]:
         cluster = clusters(prices={"wire_byte": wire_byte})
         runtime = Runtime(plan, cluster, fake_counts(plan), iterations=8)
         runtime.run()
         names = [r.name for r in runtime.engine.fluid.resources]
         used = dict(zip(names, runtime.engine.fluid.used(), strict=True))
         wire = {i.name: used[f"{i.name}.nic.tx"] + used[f"{i.name}.nic.rx"] for i in plan.instances}
-        return {i.name: used[f"{i.name}.cores"] for i in plan.instances}, wire
+        bytes_sent = sum(s.bytes for s in runtime.records.spans) + runtime.machines.header_bytes
+        return {i.name: used[f"{i.name}.cores"] for i in plan.instances}, wire, bytes_sent
 
-    free, _ = cores("0 ps")
-    paid, wire = cores("100 ps")
-    for name in free:
-        assert wire[name] > 0
-        assert paid[name] - free[name] == pytest.approx(1e-10 * wire[name], rel=1e-6)
+    free, *_ = cores("0 ps")
+    paid, wire, sent = cores("100 ps")
+    priced = {name: (paid[name] - free[name]) / 1e-10 for name in free}
+    for name, own in priced.items():
+        assert 0.9 * wire[name] < own < wire[name]  # of frames, whose heads cost nothing
+    assert sum(priced.values()) == pytest.approx(2 * sent, rel=1e-6)
 
 
 @pytest.mark.parametrize("shared", [True, False])

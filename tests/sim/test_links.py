@@ -21,7 +21,6 @@ from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.messages.serving import Direction
-from recsim_train.sim.queues import Countdown
 from tests.sim.priced import priced
 
 Plans = Callable[..., Plan]
@@ -123,23 +122,28 @@ def turns_of(
             own = times[-1] if server is servers[0] else []
             engine.process(talk(process, server, both, own))
     engine.run()
-    begun, done = max(own[turns // 2 - 1] for own in times), min(own[-1] for own in times)
+    done = min(own[-1] for own in times)
+    begun = max(own[min(turns // 2, len(own)) - 1] for own in times)
+    if done <= begun:  # one has done less than half of what another has
+        begun = (min(own[0] for own in times) + done) / 2.0
     return (done - begun) * len(clients) / sum(begun < at <= done for own in times for at in own)
 
 
 class Meeting:
-    """So many wait for each other, again and again."""
+    """So many wait for each other, again and again. Who comes last goes on first, as a thread that
+    nobody has to wake."""
 
     def __init__(self, engine: Engine, size: int) -> None:
         self._engine, self._size = engine, size
-        self._next = Countdown(engine, size)
+        self._here: list[Event] = []
 
     def come(self) -> Event:
-        current = self._next
-        if current.left == 1:
-            self._next = Countdown(self._engine, self._size)
-        current.arrive()
-        return current.done
+        self._here.append(own := self._engine.event())
+        if len(self._here) == self._size:
+            here, self._here = self._here, []
+            for one in reversed(here):
+                one.succeed()
+        return own
 
 
 def test_clients_part_as_measured(network: Any) -> None:

@@ -175,7 +175,8 @@ def test_an_all_to_all_crosses_uplinks_by_pair(worlds: Callable[..., World]) -> 
 def test_a_ring_pays_the_latencies_that_gloos_does(
     worlds: Callable[..., World], racks: int, ranks: int, arrange: str, near: float, far: float
 ) -> None:
-    """As gloo's own rules have it, one event after the other. Bytes take no time here."""
+    """As gloo's own rules have it, one event after the other. Bytes take no time here, but for a
+    frame that is whole before it goes on."""
 
     def seconds(what: str, size: int) -> float:
         world = worlds(
@@ -195,7 +196,10 @@ def test_a_ring_pays_the_latencies_that_gloos_does(
     def apart(one: int, other: int) -> float:
         return near + far * (racks_of_ranks[one] != racks_of_ranks[other])
 
-    whole = max(gloo_ring.Ring(ranks, 4 * 10 * ranks, apart).ends())
+    def later(one: int, other: int) -> float:
+        return apart(one, other) + 1448 / NIC / 2  # of the segment, not of its notice
+
+    whole = max(gloo_ring.Ring(ranks, 4 * 10 * ranks, later).ends())
     assert seconds("ring", 4 * 10 * ranks) == pytest.approx(whole, abs=1e-5)
     flag = max(gloo_ring.Ring(ranks, 8, apart, number=8).ends())
     # where it first has to cross, the notice may have come while it was on its way within a rack
@@ -315,7 +319,8 @@ def test_the_uplinks_bound_by_hand(plans: Plans, clusters: Clusters, outcome_of:
     assert bounds["rack[0].up"] == pytest.approx(batch / (bytes_out / (10e6 / 8)), rel=0.1)
     assert outcome.bottleneck in ("uplink out of rack[0]", "uplink into rack[1]")
     busy = {u.resource: u.busy for u in outcome.utilisation}
-    assert busy["rack[1].down"] == busy["rack[0].up"] > 0.9
+    assert busy["rack[1].down"] == pytest.approx(busy["rack[0].up"], rel=2e-3)
+    assert busy["rack[0].up"] > 0.9
 
 
 # ------------------------------------------------------------------ traffic of others
@@ -364,7 +369,7 @@ def test_traffic_slows_what_it_shares_a_link_with(
     narrow: dict[str, Any] = {"nic": "40 Mbit/s"}
     if link == "uplink":
         narrow = {"topology": topology(uplink="40 Mbit/s", arrange="fill")}
-    narrow["network"] = {"queue_length": "1 s"}  # which loses nothing
+    narrow["network"] = {"queue_length": "100 ms"}  # which loses nothing
     quiet, busy = clusters(**narrow), clusters(**narrow, background=traffic(link, "50 %"))
     bursts = clusters(**narrow, background=traffic(link, "50 %", burst="10 ms", pause="10 ms"))
     assert eps(plan, busy) == pytest.approx(0.5 * eps(plan, quiet), rel=0.05)

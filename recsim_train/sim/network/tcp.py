@@ -157,7 +157,8 @@ def _note_use(f: Floats, i: Ints, c: int, full: bool) -> None:
         i[c + C_USED], f[c + C_USED_SINCE] = 0, now
         return
     i[c + C_USED] = max(i[c + C_USED], out)
-    if now - f[c + C_USED_SINCE] >= _timeout(f, i, c) and not i[c + C_RECOVERS]:
+    still = i[c + C_FIRST] == 0 and not i[c + C_RECOVERS]  # it has nothing more to send
+    if still and now - f[c + C_USED_SINCE] >= _timeout(f, i, c):
         used = max(i[c + C_USED], FIRST_WINDOW)
         if used < i[c + C_WINDOW]:
             _lower_threshold(f, i, c)
