@@ -5,7 +5,7 @@
 "at once": several connections begin a message of the same size at the same time: of several
 hosts to one (incast), or of one host to several (outcast). When the first has arrived, what the
 others have got says how the link was shared. `sigma` is the standard deviation of the logarithms of
-these shares within a round, over all rounds; 0: equal shares, as max-min fairness has them.
+these shares within a round, over all rounds; 0: equal shares.
 
 "joining": one connection begins when the others have moved four tenths of their messages, after a
 pause of ``idle`` seconds. `share` is the median of what it has of the link until the first of the
@@ -384,7 +384,7 @@ NOT_AWAITED = (
 """(servers, clients, Mbit/s of a client, KiB of a message, KiB that ask for it, turns, how much
 faster servers are)"""
 DRAWN, SEEDS = 30, (60, 61)
-"""How many settings, of each seed; the model was chosen with those of the first in sight."""
+"""How many settings, of each seed."""
 TOGETHER = 400
 """Mbit/s of all links: what this machine carries for any number of hosts."""
 HEADS = 100

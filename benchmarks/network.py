@@ -4,9 +4,10 @@
 
 Every trainer, ``--iterations`` times: pulls from all servers at once, computes, pushes to all
 servers at once. See `main` for the settings and benchmarks/results/network.md for results. Only the
-network is simulated: a prediction has servers' threads, processors and locks besides. Flows are
-started as predictions start them: each one is an activity of `recsim_train.sim.engine`. Compiling
-(once, then cached) and imports are reported apart.
+network is simulated: a prediction has servers' threads, processors and locks besides. Each flow is
+an activity of `recsim_train.sim.engine`, as in predictions what goes within a host is; between
+hosts these have frames (`recsim_train.sim.network`). Compiling (once, then cached) and imports are
+reported apart.
 
     python benchmarks/network.py --compare [--cases ABCDEF] [--repeats 5] [--against simgrid]
 
