@@ -3,7 +3,7 @@
 Trainers that wait for each other at a server and stay in step all send, then all wait: each
 direction of its NIC, its cores and its lock are idle half of the time. What parts them is chance.
 On one machine that is the jitter of computations, on hosts of their own mostly how unequally
-messages share a link (`recsim_train.sim.cluster.shares`), which hangs on how packets wait for it.
+messages share a link (`recsim_train.sim.network`), which hangs on how packets wait for it.
 """
 
 from __future__ import annotations
