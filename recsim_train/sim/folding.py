@@ -3,7 +3,7 @@
 A simulated trainer's transfers and what servers do for it are that many activities at once; its own
 host's work is its own. All members of a collective share its bytes as before, with the real size of
 the group. Those that one stands for move in step, which makes their requests burstier by
-O(1/simulated): were links shared equally and trainers alike in all, they would do so anyway, but
+O(1/simulated), and lose packets together: were trainers alike in all, they would do so anyway, but
 messages part them (`recsim_train.sim.network`), as chance and the ids of batches do. So it
 is an approximation, and the run says how much half as many simulated trainers change the answer.
 
