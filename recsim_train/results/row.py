@@ -70,8 +70,8 @@ iteration of every training loop, background rounds in proportion; ``memory_byte
 process; ``memory_share``: the fullest host's; ``hosts``: that are paid for, and what they cost an
 hour and a billion examples, in ``currency``, where all have a price; ``cores``: of all hosts;
 ``examples_per_step``: that one step of the whole job processes, an iteration of every training
-loop; ``nic_bytes``: for each such step, sent by all NICs of hosts of their own, from start to end;
-``notes``: what a reader must know of it, one sentence each;
+loop; ``nic_bytes``: for each such step, bytes of frames that all NICs of hosts of their own sent,
+from start to end; ``notes``: what a reader must know of it, one sentence each;
 ``cpu_per_example``: seconds by "role.what"."""
 
 

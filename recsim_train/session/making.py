@@ -174,7 +174,7 @@ class Maker:
 
     def _predicted(self, job: Job) -> RunRecord:
         from recsim_train.session import told
-        from recsim_train.sim.fluid.solver import get_ready
+        from recsim_train.sim.ready import get_ready
 
         plan, say = job.plan, self._caller.say
         if self._caller is not NOBODY and (known := job.beforehand()) is not None:

@@ -78,7 +78,7 @@ def each(
     kept where this is not a process's first thread. Closing the iterator ends the processes. Raises
     RunFailed if one of them dies.
     """
-    from recsim_train.sim.fluid.solver import get_ready
+    from recsim_train.sim.ready import get_ready
 
     get_ready(meter)  # here, before several processes would do it side by side
     if jobs <= 1 or len(tasks) <= 1:

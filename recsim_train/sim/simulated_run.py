@@ -82,8 +82,8 @@ class SimulatedRun:
 
         def on_step(completed: int) -> None:
             nonlocal enough
-            # an early stop would not see what happens rarely
-            if completed == total or runtime.machines.there.changing:
+            # an early stop would not see what happens rarely, nor loops that have done all
+            if completed == total or runtime.machines.there.changing or runtime.first_done:
                 return
             counted = completed - warmup
             if counted == steps or (steps is None and steady.reached(counted, self.within)):

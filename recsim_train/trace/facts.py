@@ -376,8 +376,8 @@ class Facts:
     folding: Folded | None = None
 
     nic_bytes: float | None = None
-    """Sent by all hosts' NICs from start to end, as links count it, for each step of all loops;
-    headers of messages included, those of frames not; None: one machine."""
+    """Bytes of frames that all hosts' NICs sent from start to end, acknowledgements included, for
+    each step of all loops; None: one machine."""
 
     # of a prediction: its cluster
     racks: dict[str, int] = field(default_factory=dict)

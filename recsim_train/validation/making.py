@@ -13,7 +13,6 @@ from recsim_train import __version__
 from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.config.validation import Tier, Validation
 from recsim_train.executor.emulation.layout import as_emulated
 from recsim_train.results.commands import repeatable
@@ -297,7 +296,7 @@ def _counting(figures: dict[str, Any], entry: Mapping[str, Any]) -> dict[str, An
     return {
         "payload": {"predicted": predicted["bytes_per_step"], "counted": figures["payload"]},
         "frames": {
-            "predicted": predicted["nic_bytes"] * FRAME / SEGMENT,
+            "predicted": predicted["nic_bytes"],
             "counted": figures["frame_bytes"],
         },
     }

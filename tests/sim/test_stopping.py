@@ -102,3 +102,28 @@ def test_a_prediction_of_every_step_leaves_the_warm_up_out(
     assert len(ends) == 25
     took = max(ends) - sorted(begins)[5]
     assert outcome.speed.examples_per_second == pytest.approx(64 * 20 / took, rel=1e-9)
+
+
+def test_no_early_end_counts_a_slow_loop_alone(
+    plans: Plans, clusters: Callable[..., Cluster]
+) -> None:
+    """Two fast trainers do all steps before a slow one has done its warm-up: what it does then is
+    not the job's throughput."""
+    slow = {"slow": [{"hosts": ["trainer[2]"], "factor": 30.0}]}
+    found = []
+    for precision in ("50 %", "0 %"):
+        plan = plans(
+            "shadowsync",
+            roles={"trainers": 3, "embedding_servers": 1, "dense_servers": 1},
+            training={"steps": 24, "warmup_steps": 8, "batch_size": 64},
+            simulation={
+                "precision": precision,
+                "minimum_steps": 16,
+                "minimum_iterations": 48,
+                "what_if_steps": 0,
+            },
+        )
+        outcome = simulate(plan, clusters(jitter=0.0, stragglers=slow))
+        assert outcome.speed is not None
+        found.append(outcome.speed.examples_per_second)
+    assert found[0] == pytest.approx(found[1], rel=0.05)

@@ -33,33 +33,18 @@ from math import inf, isfinite
 
 import numpy as np
 
-from recsim_train.compiled import is_kept
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
 from recsim_train.sim.fluid.activities import set_capacity, set_pace
 from recsim_train.sim.fluid.memory import WordBlock
 from recsim_train.sim.fluid.records import Activity, Kind, PooledKind, Resource, Uses, demand
-from recsim_train.trace.progress import Meter, unseen
 
-__all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses", "get_ready"]
+__all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses"]
 
 _REMEMBERED = 1 << 14
 """Kinds that are known again by their uses; which ones are remembered changes no result."""
 _PENDING = 1 << 10
 """Changes that wait at most for the end of their instant."""
-
-
-def get_ready(meter: Meter = unseen) -> None:
-    """Compile what of the solver is not kept yet, once; ``meter`` is told if that is so."""
-    if is_kept(core.run):
-        return
-    meter(0, 1, "compiling the solver, once")
-    fluid = Fluid()
-    kind = fluid.kind([(fluid.resource("any", 1.0), 1.0)])
-    activity = fluid.add(kind, 1.0)
-    fluid.run(0.5)
-    fluid.remove(activity)
-    fluid.used()
 
 
 class Fluid:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.runtime import Runtime
@@ -56,7 +57,7 @@ def nic_bytes(runtime: Runtime, iterations: Sequence[Iteration]) -> float | None
         for resource, units in zip(fluid.resources, fluid.used(), strict=True)
         if resource in standing
     )
-    return sent / done * len(runtime.plan.training)
+    return sent * FRAME / SEGMENT / done * len(runtime.plan.training)
 
 
 def _loops_bound(runtime: Runtime, start: float, end: float) -> float | None:
