@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.network.layout import C_SPOKEN, C_WAITS, C_WINDOW, P_DROPS
+from recsim_train.sim.network.layout import C_SPOKEN, C_THRESHOLD, C_WAITS, C_WINDOW, P_DROPS
 from recsim_train.sim.network.network import Hop, Network
 
 RATE = 20e6 / 8
@@ -212,26 +212,37 @@ def test_fair_queues_spare_a_short_message_the_queue_of_others() -> None:
         assert least <= waited <= most
 
 
-@pytest.mark.parametrize("mbit", [20.0, 50.0, 100.0])
-def test_a_stream_keeps_in_its_own_queue_what_it_sends_in_a_millisecond(mbit: float) -> None:
-    """By hand, of a stream alone that has grown: w segments of window, of which n wait; a round
-    trip is n frames long; pace = 2 w / (n frames); n = pace * 1 ms * 1448 / 2280 and w = 2 (n + 2),
-    since it grows to twice of what is on its way."""
+@pytest.mark.parametrize(
+    ("mbit", "times"), [(2.0, 2.0), (20.0, 2.0), (50.0, 2.0), (100.0, 2.0), (50.0, 1.2)]
+)
+def test_a_stream_keeps_in_its_own_queue_what_it_sends_in_a_millisecond(
+    mbit: float, times: float
+) -> None:
+    """By hand, of a stream alone that has grown to a window of w segments, of which n wait: a
+    round trip is n + 2 frames long, and two acknowledgements; pace is 2 w in a round trip, 1.2 w
+    beyond slow start; of 1 / 1024 s of that as many segments wait as there are 2280 B in it, but
+    two at least, and one more. A window grows as long as twice is on its way, so w > 2 (n + 2)."""
     rate, frame = mbit * 1e6 / 8, FRAME / (mbit * 1e6 / 8)
     wires = Wires([rate, rate])
     connection = wires.connection(0, 1)
+    if times < 2.0:
+        wires.network._f[connection + C_THRESHOLD] = 60.0
     wires.send(connection, 3000 * SEGMENT)
-    waiting: list[int] = []
-    wires.engine.later(
-        2000 * frame, lambda: waiting.append(int(wires.network._i[connection + C_WAITS]))
-    )
+    found: list[tuple[int, int]] = []
+
+    def look() -> None:
+        waiting, window = (int(wires.network._i[connection + at]) for at in (C_WAITS, C_WINDOW))
+        found.append((waiting, window))
+
+    wires.engine.later(2000 * frame, look)
     wires.engine.run()
-    n = 10.0
+    ((waiting, window),) = found
+    n = 2.0
     for _ in range(200):
-        n = 0.5 * n + 0.5 * (
-            4.0 * (n + 2.0) * 1e-3 / (n * frame) * 1000.0 / 1024.0 * 1448.0 / 2280.0
-        )
-    assert waiting[0] == pytest.approx(n, abs=2.5)
+        pace = times * window * SEGMENT / ((n + 2.0 + 2.0 * HEAD / FRAME) * frame)
+        n = 0.5 * n + 0.5 * (max(2.0, pace / 1024.0 / 2280.0) + 0.5)
+    assert waiting == pytest.approx(n, abs=1.0)
+    assert window > 2 * (waiting + 2) or times < 2.0
 
 
 def test_who_stands_for_several_takes_as_much_of_a_link() -> None:
