@@ -84,6 +84,13 @@ class Wires:
         there = hops(source, target, (1.0, copies))
         return self.network.connection(there, hops(target, source, (copies, 1.0)), self._latency)
 
+    def send_later(self, delay: float, connection: int, size: float) -> None:
+        """Send a message after a ``delay``."""
+        self.engine.later(delay, partial(self._send, connection, size))
+
+    def _send(self, connection: int, size: float) -> None:
+        self.engine.message(connection, size)
+
     def send(self, connection: int, *sizes: float) -> list[float]:
         """When each message has arrived, once the engine has run."""
         ends: list[float] = []
@@ -188,7 +195,7 @@ def test_a_window_is_halved_for_every_time_out_of_silence(pause: float, halves: 
     wires.engine.run()
     spoken = float(wires.network._f[connection + C_SPOKEN])
     look()
-    wires.engine.later(spoken + pause - wires.engine.now, lambda: wires.send(connection, 1.0))
+    wires.send_later(spoken + pause - wires.engine.now, connection, 1.0)
     wires.engine.later(spoken + pause - wires.engine.now + 1e-6, look)
     wires.engine.run()
     assert windows[0] > 40
@@ -209,7 +216,7 @@ def test_after_a_pause_a_window_doubles_again_to_three_quarters() -> None:
     window = read(wires, connection)
     assert window > 40
     wires.network._f[connection + C_THRESHOLD] = 10.0
-    wires.engine.later(0.5, lambda: wires.send(connection, 1.0))
+    wires.send_later(0.5, connection, 1.0)
     wires.engine.run()
     assert wires.network._f[connection + C_THRESHOLD] == window * 3 // 4
 
@@ -233,7 +240,7 @@ def test_a_window_grows_to_twice_of_what_is_used() -> None:
     connection = wires.connection(0, 1)
     windows: list[int] = []
     for k in range(40):
-        wires.engine.later(0.05 * k, lambda: wires.send(connection, 8 * SEGMENT))
+        wires.send_later(0.05 * k, connection, 8 * SEGMENT)
         wires.engine.later(0.05 * k + 0.04, lambda: windows.append(read(wires, connection)))
     wires.engine.run()
     assert windows[0] == 16
@@ -248,7 +255,7 @@ def test_a_window_that_is_not_used_falls_half_way_in_each_time_out() -> None:
     wires.engine.run()
     begin, windows = wires.engine.now, [read(wires, connection)]
     for k in range(40):
-        wires.engine.later(0.05 * k, lambda: wires.send(connection, 1.0))
+        wires.send_later(0.05 * k, connection, 1.0)
         wires.engine.later(0.05 * k + 0.04, lambda: windows.append(read(wires, connection)))
     wires.engine.run()
     assert windows[0] > 40
@@ -267,7 +274,7 @@ def test_a_round_trip_is_what_most_have_taken() -> None:
     wires = Wires([RATE, RATE], latency=latency)
     connection = wires.connection(0, 1)
     for k in range(3):
-        wires.engine.later(0.05 * k, lambda: wires.send(connection, SEGMENT))
+        wires.send_later(0.05 * k, connection, SEGMENT)
     wires.engine.run()
     first = 2 * latency + 4 * HEAD / RATE
     each = 2 * latency + 2 * (FRAME + HEAD) / RATE
@@ -686,7 +693,8 @@ def test_one_who_stands_for_five_takes_five_times_the_servers_link(
 def test_where_hosts_have_queues_of_their_own_a_short_message_waits_for_none(
     queue: str, worlds: Callable[..., World]
 ) -> None:
-    fast = {"trainer": Host(cores=8, memory="64 GiB", nic="80 Mbit/s")}
+    of = {"cores": 8, "memory": "64 GiB", "nic": "80 Mbit/s"}
+    fast = {"trainer": Host.model_validate(of)}
     world = worlds(2, network={"queue": queue}, hosts=fast)
     server, ends = world.of[SERVER], list[float]()
     move(world, world.of[TRAINER], server, 200 * SEGMENT)
