@@ -233,6 +233,18 @@ def test_beyond_slow_start_a_window_grows_by_one_in_each_round_trip() -> None:
         assert ends == pytest.approx([latency * (1 + 2 * round_trips)], rel=1e-3), segments
 
 
+def test_beyond_slow_start_a_window_grows_by_what_was_acknowledged() -> None:
+    """Also where there are many acknowledgements in a round trip: once 10, then 11, ..., then 21
+    have come, which are 186 in all, the window is 22."""
+    wires = Wires([10 * RATE, 10 * RATE], latency=0.05)
+    connection = wires.connection(0, 1)
+    wires.network._f[connection + C_THRESHOLD] = 10.0
+    wires.send(connection, 196 * SEGMENT)
+    wires.engine.run()
+    assert sum(range(10, 22)) == 186
+    assert read(wires, connection) == pytest.approx(22, abs=1)
+
+
 def test_a_window_grows_to_twice_of_what_is_used() -> None:
     """Of eight segments at a time, by two for each acknowledgement; then what is not used of it is
     given up by and by (RFC 7661)."""
