@@ -365,7 +365,7 @@ def test_traffic_slows_what_it_shares_a_link_with(
     plans: Plans, clusters: Clusters, eps: Eps, outcome_of: OutcomeOf, link: str
 ) -> None:
     roles = {"trainers": 2, "embedding_servers": 1}
-    plan = plans(roles=roles, model=MANY_IDS, training={"threads": 4})
+    plan = plans(roles=roles, model=MANY_IDS, training={"threads": 4, "steps": 100})
     narrow: dict[str, Any] = {"nic": "40 Mbit/s"}
     if link == "uplink":
         narrow = {"topology": topology(uplink="40 Mbit/s", arrange="fill")}

@@ -66,7 +66,7 @@ class Machines:
         """To which shares of a link are in proportion, whatever messages are for."""
         self._shared = costs.shared_byte.value
         self._copies: dict[tuple[str, str, int], Kind] = {}
-        self._routes: dict[tuple[Process, Process, str, object], Route] = {}
+        self._routes: dict[tuple[object, ...], Route] = {}
         self.header_bytes = 0
         self.calls: dict[tuple[str, str], list[float]] | None = None
         """By process and what for: how often, and seconds on its host in all; None: nobody wants
@@ -194,22 +194,30 @@ class Machines:
         return self.move(self.route(source, target), payload, head, delay)
 
     def route(
-        self, source: Process, target: Process, what: str = TRANSPORT, whose: object = None
+        self,
+        source: Process,
+        target: Process,
+        what: str = TRANSPORT,
+        whose: object = None,
+        price: float | None = None,
     ) -> Route:
         """Between two processes: what messages need to know whose bytes are for so ``what``, on a
-        connection of somebody's own."""
-        key = source, target, what, whose
+        connection of somebody's own. ``price``: of a byte, where it is not that of messages or
+        rings."""
+        key = source, target, what, whose, price
         route = self._routes.get(key)
         if route is None:
             cap = self._near_cap if source.host is target.host else self._cap
-            route = self._routes[key] = Route(source, target, what, self._wires[what], cap)
+            price = self._wires[what] if price is None else price
+            route = self._routes[key] = Route(source, target, what, price, cap)
         return route
 
     def move(self, route: Route, payload: float, head: int = 0, delay: float = 0.0) -> Started:
         """`transfer` on a route."""
         delay += self.farther([route.source, route.target])
         size = carried = payload + head
-        if route.source.host is not route.target.host:
+        apart = route.source.host is not route.target.host
+        if apart and (self._links is not None or not self.engine.shared):
             carried = in_frames(size)
             if self.at_once:  # where the links have paused
                 last = in_frames(size % SEGMENT or SEGMENT)

@@ -145,7 +145,7 @@ class GlooGroup:
         latency = 4 * (self._latency + self._machines.farther(self._members))
         latency += 2 * self._price("collective_step")
         if self._by_messages is not None and self._size == len(self._members):
-            return self._by_messages.exchange(sent, latency)
+            return self._by_messages.exchange(sent, latency, price)
         return self._at_once(latency, lambda: self._exchange(moved, sent, price))
 
     def _price(self, name: str) -> float:

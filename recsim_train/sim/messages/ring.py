@@ -84,9 +84,11 @@ class HopByHop:
 
         return [self._engine.process(steps())] * len(self._there)
 
-    def exchange(self, sent: Mapping[int, Sequence[float]], latency: float) -> list[Event]:
+    def exchange(
+        self, sent: Mapping[int, Sequence[float]], latency: float, price: float
+    ) -> list[Event]:
         """Every member sends each other one so many bytes, after the seconds of ``latency``; as
-        `around`. ``sent``: from each member to each, by place."""
+        `around`. ``sent``: from each member to each, by place; ``price``: of a byte at each end."""
         members = [route.source for route in self._there]
         alone = [
             max(sum(sizes) - sizes[me], sum(sent[other][me] for other in sent if other != me))
@@ -99,7 +101,8 @@ class HopByHop:
             yield engine.timeout(latency)
             for other in places:
                 if other != place:
-                    route = self._machines.route(members[place], members[other], COLLECTIVES)
+                    ends = members[place], members[other]
+                    route = self._machines.route(*ends, COLLECTIVES, price=price)
                     moved = self._machines.move(route, sent[place][other]).done
                     moved.callbacks.append(done[place].arrive)
                     moved.callbacks.append(done[other].arrive)

@@ -224,7 +224,7 @@ def _transmit(f: Floats, i: Ints, c: int, unit: int) -> None:
     i[c + C_FLIGHT] += i[unit + U_FRAMES]
     i[c + C_WAITS] += i[unit + U_FRAMES]
     i[unit + U_HELD] += 1  # by the frame
-    if i[c + C_AWAY] == unit:
+    if i[c + C_AWAY] == unit or i[c + C_PROBES]:
         watch(f, i, c, True)
     frame = _frame(f, i, c, unit, i[c + C_NUMBER], f[unit + U_SIZE] + i[unit + U_FRAMES] * _HEAD)
     if not put(f, i, frame):
