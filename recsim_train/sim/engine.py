@@ -7,7 +7,7 @@ of one instant are solved once, after everything else of that instant has happen
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -113,19 +113,6 @@ class Engine:
         event = Event(self._env)
         self.network.send(self.now, connection, size, event)
         return event
-
-    def activities(self, kinds: Sequence[Kind], work: float, delay: float) -> list[Event]:
-        """`activity` of each kind, of the same ``work``; one ``delay`` for all."""
-        if delay <= 0.0 or work <= 0.0:
-            return [self.activity(kind, work, delay) for kind in kinds]
-        events = [Event(self._env) for _ in kinds]
-
-        def start(_: Event) -> None:
-            for kind, event in zip(kinds, events, strict=True):
-                self.fluid.start(kind, work, event)
-
-        Timeout(self._env, delay).callbacks.append(start)
-        return events
 
     # ------------------------------------------------------------------ running
 

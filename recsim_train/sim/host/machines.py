@@ -37,10 +37,9 @@ class Machines:
     Computations run on one core of the process's host, or on as many as the threads of their
     operations keep busy on average, and hold the process's interpreter lock for a share of their
     time. Transfers between hosts use both ends' NIC and some of both ends' cores, and between racks
-    both racks' uplinks, frame by frame (`recsim_train.sim.network`); where processes stand for
-    others each has the fair share of one thread. None uses more than one core at an end. Within a
-    host they use loopback, or memory that both ends share. On a host of speed s everything that its
-    cores do takes 1 / s times as long.
+    both racks' uplinks, frame by frame (`recsim_train.sim.network`). None uses more than one core
+    at an end. Within a host they use loopback, or memory that both ends share. On a host of speed s
+    everything that its cores do takes 1 / s times as long.
     """
 
     def __init__(
@@ -253,13 +252,14 @@ class Machines:
     def _look_at(self, used: Unshared, route: Route, payload: float, head: int) -> None:
         """Count what a message uses that shares its links with none."""
         work = self._book_message(route, payload, head)
-        ends, back = zip(route.ends, (route.out, route.into), strict=True), []
+        ends, carried, back = zip(route.ends, (route.out, route.into), strict=True), work, []
         if route.source.host is not route.target.host:
+            carried = in_frames(work)
             back = [(route.target.send, route.into), (route.source.receive, route.out)]
         for uses, amount in (
             ([(route.source.cores, route.price * route.out)], work),
             ([(route.target.cores, route.price * route.into)], work),
-            ([*ends, *between(route.source, route.target, route.flows)], in_frames(work)),
+            ([*ends, *between(route.source, route.target, route.flows)], carried),
             (back, acknowledged(work)),
         ):
             if uses and uses[0][1] > 0.0:
