@@ -76,6 +76,12 @@ class Links:
             begins=begins,
         )
 
+    def busy(self, process: Process) -> None:
+        """A collective has used a process's links until now."""
+        for link in (process.send, process.receive):
+            if link in self._ports:
+                self._network.busy(self._engine.now, self._ports[link])
+
     def _carried(self, port: int) -> float:
         return self._network.carried(port) * SEGMENT / FRAME
 

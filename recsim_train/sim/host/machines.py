@@ -218,9 +218,8 @@ class Machines:
         apart = route.source.host is not route.target.host
         if apart and (self._links is not None or not self.engine.shared):
             carried = in_frames(size)
-            if self.at_once:  # where the links have paused
-                last = in_frames(size % SEGMENT or SEGMENT)
-                carried -= min(carried, (self.at_once + last) / max(route.out, route.into))
+            if self.at_once:  # where the links have paused, for those that it stands for in turn
+                carried -= min(carried, self.at_once + in_frames(size % SEGMENT or SEGMENT))
         alone = delay + carried / route.rate
         if self._links is not None and self.by_frames(route):
             if not route.connection:
@@ -233,6 +232,12 @@ class Machines:
             return Started(self.engine.timeout(alone), alone)
         return Started(self.stream(route, payload, head, delay=delay), alone)
 
+    def has_used_links(self, members: Sequence[Process]) -> None:
+        """A collective in one activity has used these members' links until now."""
+        if self._links is not None:
+            for member in members:
+                self._links.busy(member)
+
     def by_frames(self, route: Route) -> bool:
         """Whether its messages go to another host frame by frame, in order."""
         return self._links is not None and route.source.host is not route.target.host
@@ -243,6 +248,9 @@ class Machines:
         work = self._book_message(route, payload, head)
         ends = [(route.source, route.out), (route.target, route.into)] if route.price > 0.0 else []
         moved = Countdown(self.engine, 1 + len(ends))
+        for process in (route.source, route.target):
+            process.talks += 1
+        moved.done.callbacks.append(partial(_said, route))
         self.engine.message(route.connection, work).callbacks.append(moved.arrive)
         for end, share in ends:
             handled = self._wired([(end.cores, route.price * share)], route.price, None, 1.0)
@@ -346,6 +354,11 @@ class Machines:
         """Seconds that one message takes longer because some of these are in different racks."""
         apart = self._between_racks and len({id(p.rack) for p in processes}) > 1
         return self._between_racks if apart else 0.0
+
+
+def _said(route: Route, _: Event) -> None:
+    route.source.talks -= 1
+    route.target.talks -= 1
 
 
 def _rate(price: float, free: float) -> float:

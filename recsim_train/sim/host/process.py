@@ -52,6 +52,8 @@ class Process:
     """None: there are no racks."""
     standing: float = 1.0
     """How many equal processes this one stands for."""
+    talks: int = 0
+    """Its messages to and from other hosts that are on their way."""
     thread: Resource | None = None
     """The thread that parses, in a reader."""
     kinds: dict[tuple[float, float, bool, float, Resource | None], Kind] = field(

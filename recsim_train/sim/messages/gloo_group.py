@@ -80,9 +80,16 @@ class GlooGroup:
         self._messages = part_of(whole, 1.0 - own)
         self._rings: dict[float, tuple[Kind, float]] = {}
         """By price of a byte."""
-        beside = beside and world.engine.shared and members[0].host is not members[-1].host
-        self._by_messages = HopByHop(world.machines, members) if beside else None
+        apart = world.engine.shared and members[0].host is not members[-1].host
+        self._messages_too = beside
+        self._hop_by_hop = HopByHop(world.machines, members) if apart else None
         """None: all bytes are one activity, as fast as what it uses most."""
+
+    @property
+    def _by_messages(self) -> HopByHop | None:
+        """Where others may use its links, or do so now; else None."""
+        crowded = self._messages_too or any(member.talks for member in self._members)
+        return self._hop_by_hop if crowded else None
 
     def ring(self, size: float) -> list[Event]:
         """A vector of ``size`` bytes goes around: in each of 2(n-1) steps every member sends 1/n of
@@ -102,12 +109,13 @@ class GlooGroup:
         if not self._machines.at_once and not self._near:
             hop += SEGMENT / rate  # a frame is whole before it goes on
         latency = unhidden(segments, hop, moving)
-        if self._by_messages is None:
+        by_messages = self._by_messages
+        if by_messages is None:
             return self._at_once(latency, lambda: self._ring(each, price))
         messages = min(segments, MOST)
         late = (latency - unhidden(messages, hop, moving)) / (messages / 2)
         late += self._price("collective_step")
-        return self._by_messages.around(messages, each / messages, late, latency + moving)
+        return by_messages.around(messages, each / messages, late, latency + moving)
 
     def flag(self, size: int) -> list[Event]:
         """One number of ``size`` bytes goes around as a vector does: the other parts are empty and
@@ -122,10 +130,11 @@ class GlooGroup:
         crossed *= steps / len(path)  # those that others stand for are in the ring, too
         latency = steps * self._price("collective_step") + (steps + 1) * self._latency
         latency += (crossed + bool(crossed)) * self._machines.farther(members)
-        if self._by_messages is not None:
+        by_messages = self._by_messages
+        if by_messages is not None:
             messages = min(steps, MOST)
             late = self._price("collective_step") + (steps - messages) / messages * latency / steps
-            return self._by_messages.path(messages, size, late, latency)
+            return by_messages.path(messages, size, late, latency)
         each, price = steps / self._size * size, self._price("reduced_byte")
         return self._at_once(latency, lambda: self._ring(each, price))
 
@@ -144,8 +153,9 @@ class GlooGroup:
         price = self._price("exchanged_byte")
         latency = 4 * (self._latency + self._machines.farther(self._members))
         latency += 2 * self._price("collective_step")
-        if self._by_messages is not None and self._size == len(self._members):
-            return self._by_messages.exchange(sent, latency, price)
+        by_messages = self._by_messages
+        if by_messages is not None and self._size == len(self._members):
+            return by_messages.exchange(sent, latency, price)
         return self._at_once(latency, lambda: self._exchange(moved, sent, price))
 
     def _price(self, name: str) -> float:
@@ -201,6 +211,7 @@ class GlooGroup:
             yield self._engine.timeout(latency)
             moved = move()
             yield moved.done
+            self._machines.has_used_links(self._members)
             return latency + moved.alone
 
         return [self._engine.process(whole())] * len(self._members)

@@ -205,7 +205,10 @@ class Direction:
             taken, first = machines.move(route, beyond, head, latency)
             whole = machines.move(route, BUFFER_BYTES, 0, latency)
             return _Moving(taken, whole.done, first, first + BUFFER_BYTES / route.rate)
-        if by_frames or (beyond == 0 and (self._last is None or self._last.processed)):
+        alone = self._last is None or self._last.processed
+        # in a look what follows may pass with what comes before it
+        alone = alone or (machines.at_once > 0.0 and not machines.engine.shared)
+        if by_frames or (beyond == 0 and alone):
             whole = machines.move(route, size, head, latency)
             self._last = whole.done
             return _Moving(None, whole.done, 0.0, whole.alone)

@@ -129,6 +129,10 @@ class Network:
         core.set_rate(self._f, self._i, now, port, rate)
         self._look()
 
+    def busy(self, now: float, port: int) -> None:
+        """Others have used a link until now: it has earned nothing."""
+        self._f[port + lay.P_READY] = max(now, self._f[port + lay.P_READY])
+
     def carried(self, port: int) -> float:
         """Bytes of frames so far."""
         return float(self._f[port + lay.P_CARRIED])
