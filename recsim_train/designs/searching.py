@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import median
@@ -282,13 +282,13 @@ class Searcher:
 
     def _promising(self, designs: Sequence[Design]) -> list[Design]:
         """Those that would be the best if they reached of their bounds what those like them do; of
-        those that take long, what the best of their strategy does."""
+        those that take long, whose many connections fill links as few do not, all of them."""
         wanted, light = self.found.wanted, {d.number for d in self._light(designs)}
         best = min((self._place(d) for d in self._left if d.eps), default=(inf,))
-        reached, most = _reached(self._left), _reached(self._left, whole_strategy=True, of=max)
+        reached = _reached(self._left)
         places = {
             d.number: wanted.order(
-                d.candidate, d.bound * (reached if d.number in light else most)(d)
+                d.candidate, d.bound * (reached(d) if d.number in light else 1.0)
             )
             for d in designs
             if d.rounds == 0 and not d.ended
@@ -421,32 +421,25 @@ def _spread(designs: Sequence[Design], count: int) -> list[Design]:
     return [design for design, _ in zip(turns, range(max(count, len(queues))), strict=False)]
 
 
-def _reached(
-    designs: Sequence[Design],
-    *,
-    whole_strategy: bool = False,
-    of: Callable[[Iterable[float]], float] = median,
-) -> Callable[[Design], float]:
+def _reached(designs: Sequence[Design]) -> Callable[[Design], float]:
     """The share of its bound that a design is thought to reach: what those of its strategy do that
-    differ from it in the fewest settings, hosts apart, or all of them. ``of``: several."""
+    differ from it in the fewest settings, hosts apart."""
     shares: dict[str, list[tuple[Mapping[str, object], float]]] = {}
     for design in designs:
         if design.eps and design.bound:
             own = shares.setdefault(design.kind, [])
             own.append((design.candidate.job.settings, min(1.0, design.eps / design.bound)))
-    usual = of(share for own in shares.values() for _, share in own) if shares else 1.0
+    usual = median(share for own in shares.values() for _, share in own) if shares else 1.0
 
     def reached(design: Design) -> float:
         own = shares.get(design.kind)
         if own is None:
             return usual
-        if whole_strategy:
-            return of(share for _, share in own)
         settings = design.candidate.job.settings
         apart = [
             sum(known.get(name) != value for name, value in settings.items() if name != "hosts")
             for known, _ in own
         ]
-        return of(s for (_, s), much in zip(own, apart, strict=True) if much == min(apart))
+        return median(s for (_, s), much in zip(own, apart, strict=True) if much == min(apart))
 
     return reached

@@ -22,7 +22,7 @@ from recsim_train.trace.garbage import collection_paused
 
 if TYPE_CHECKING:
     from recsim_train.sim.fluid.solver import Fluid
-    from recsim_train.sim.network.network import Network
+    from recsim_train.sim.network.network import FrameNetwork
 
 Event = simpy.Event
 Steps = Generator[Event, Any, Any]
@@ -47,7 +47,7 @@ class Engine:
         self._env = simpy.Environment(0.0)
         self.shared = shared
         self.fluid: Fluid | Unshared = _solver() if shared else Unshared()
-        self.network: Network | None = None
+        self.network: FrameNetwork | None = None
         """What messages between hosts share frame by frame, where they do."""
         self.events = 0
         self._stopped = False

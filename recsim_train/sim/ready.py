@@ -6,7 +6,7 @@ from recsim_train.compiled import is_kept
 from recsim_train.sim.fluid import core as fluid
 from recsim_train.sim.fluid.solver import Fluid
 from recsim_train.sim.network import core as network
-from recsim_train.sim.network.network import Hop, Network
+from recsim_train.sim.network.network import FrameNetwork, Hop
 from recsim_train.trace.progress import Meter, unseen
 
 
@@ -22,7 +22,7 @@ def get_ready(meter: Meter = unseen) -> None:
     solver.run(0.5)
     solver.remove(activity)
     solver.used()
-    frames = Network()
+    frames = FrameNetwork()
     port = frames.port(1.0, 1.0, 0.0, fair=False, begins=True)
     hops = [Hop(frames.queue(port), 1.0)]
     frames.send(0.0, frames.connection(hops, hops, 0.0), 1.0, None)

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from recsim_train.cli import progress
 from recsim_train.config.errors import RunFailed
-from recsim_train.sim import run
-from recsim_train.sim.fluid import core, solver
+from recsim_train.sim import ready, run
+from recsim_train.sim.fluid import core
 from recsim_train.trace.progress import about, between
 from tests.commands import SIMULATE, command
 
@@ -51,7 +51,7 @@ def test_compiling_is_said_where_nothing_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(solver, "is_kept", asked.append)
+    monkeypatch.setattr(ready, "is_kept", asked.append)
     done = command(*SIMULATE, "--set", "simulation.what_if_steps=0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert asked == [core.run]

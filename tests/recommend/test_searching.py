@@ -231,11 +231,10 @@ def test_a_design_is_thought_to_reach_what_those_like_it_do(spaces: Spaces) -> N
     }
     known = {place[4, 1, 1]: (90.0, 100.0), place[4, 2, 2]: (20.0, 100.0)}
     designs = simulated(space, known)
-    reached, best = _reached(designs), _reached(designs, whole_strategy=True, of=max)
+    reached = _reached(designs)
     assert reached(designs[place[5, 1, 1]]) == 0.9  # whatever the hosts
     assert reached(designs[place[5, 2, 2]]) == 0.2
     assert reached(designs[place[5, 1, 2]]) == pytest.approx(0.55)  # as like the one as the other
-    assert best(designs[place[5, 2, 2]]) == 0.9
 
 
 def test_what_is_just_below_the_target_at_first_gets_a_longer_simulation(spaces: Spaces) -> None:

@@ -81,7 +81,9 @@ def test_gathering_loses_to_the_ring_with_many_trainers(
 def test_a_slow_network_gains(
     kind: str, plans: Callable[..., Plan], clusters: Callable[..., Cluster], eps: Any
 ) -> None:
-    roles = {"trainers": 2, "embedding_servers": 1, "dense_servers": 1}
+    # of several trainers at one server one direction of its link hides the other
+    trainers = 1 if kind == "flat_ps" else 2
+    roles = {"trainers": trainers, "embedding_servers": 1, "dense_servers": 1}
     slow = clusters(nic="20 Mbit/s")
     speeds = [
         eps(plans(kind, options, roles=roles, model=WIDE), slow)

@@ -37,7 +37,9 @@ def check(job: Job) -> None:
     bounds = outcome.facts.bounds
     assert len(bounds) > 1
     for resource, bound in bounds.items():
-        assert rate <= bound * (1.0 + 1e-9), f"{job.plan.strategy}: {resource}"
+        # between hosts frames wait in queues when the counted window begins and when it ends
+        slack = 1e-9 if job.cluster.colocate else 3e-3
+        assert rate <= bound * (1.0 + slack), f"{job.plan.strategy}: {resource}"
     assert outcome.bound_eps == min(bounds.values())
 
 

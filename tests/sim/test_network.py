@@ -32,7 +32,7 @@ from recsim_train.sim.network.layout import (
     C_WINDOW,
     P_DROPS,
 )
-from recsim_train.sim.network.network import Hop, Network
+from recsim_train.sim.network.network import FrameNetwork, Hop
 from tests.sim.machine_world import World, move
 from tests.sim.priced import priced
 
@@ -58,7 +58,7 @@ class Wires:
         shared: bool = False,
     ) -> None:
         self.engine = Engine(shared=shared)
-        self.network = self.engine.network = Network()
+        self.network = self.engine.network = FrameNetwork()
         self._fair, self._latency = fair, latency
 
         def ports(*, begins: bool) -> list[int]:

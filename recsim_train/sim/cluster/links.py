@@ -12,7 +12,7 @@ from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.host.process import Process, Route, between
-from recsim_train.sim.network.network import Hop, Network
+from recsim_train.sim.network.network import FrameNetwork, Hop
 
 UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.063, "fair": 0.078}
 """By queue how far this is from the time that clients in turn took on emulated links, root mean
@@ -27,7 +27,7 @@ class Links:
 
     def __init__(self, engine: Engine, network: Described) -> None:
         self._engine, self._config = engine, network
-        self._network = engine.network = Network()
+        self._network = engine.network = FrameNetwork()
         self._ports: dict[Resource, int] = {}
         self._queues: dict[tuple[int, str], int] = {}
 

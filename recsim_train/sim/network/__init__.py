@@ -1,5 +1,5 @@
 """Messages between hosts, frame by frame.
 
-`network.Network` is the door; `tcp` and `ports` say what connections and links do, `core` moves
-time. Compiled by numba, as `recsim_train.sim.fluid` is.
+`network.FrameNetwork` is the door; `tcp` and `ports` say what connections and links do, `core`
+moves time. Compiled by numba, as `recsim_train.sim.fluid` is.
 """

@@ -31,7 +31,7 @@ class Hop(NamedTuple):
     """So many connections like it do, side by side."""
 
 
-class Network:
+class FrameNetwork:
     """Ports, connections and the messages on their way."""
 
     def __init__(self) -> None:
