@@ -57,16 +57,13 @@ class _Kept(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        folders, called = {Path(function.__code__.co_filename).parent}, [function]
-        while called:
-            for other in called.pop().__globals__.values():
-                part = getattr(other, "py_func", None)
-                if (
-                    part is not None
-                    and (folder := Path(part.__code__.co_filename).parent) not in folders
-                ):
-                    folders.add(folder)
-                    called.append(part)
+        parts, left = {function}, [function]
+        while left:
+            known = left.pop().__globals__.values()
+            called = {other.py_func for other in known if hasattr(other, "py_func")} - parts
+            parts |= called
+            left += called
+        folders = {Path(part.__code__.co_filename).parent for part in parts}
         files = sorted(path for folder in folders for path in folder.glob("*.py"))
         # not by their times, which builds of packages set alike
         stamp = [(path.name, hashlib.sha256(path.read_bytes()).digest()) for path in files]

@@ -48,4 +48,4 @@ def in_frames(payload: float) -> float:
 
 def acknowledged(payload: float) -> float:
     """The same of the frames that acknowledge a message, which come back."""
-    return ceil(payload / SEGMENT / 2) * (FRAME - SEGMENT) * SEGMENT / FRAME
+    return ceil(payload / SEGMENT * ACKNOWLEDGING) * (FRAME - SEGMENT) * SEGMENT / FRAME

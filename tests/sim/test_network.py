@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from math import ceil, inf
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.frames import FRAME, SEGMENT
-from recsim_train.config.topology import RackTopology
-from recsim_train.placement.plan import Plan
-from recsim_train.placement.transport import BUFFER_BYTES
-from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.folding import Folding
-from recsim_train.sim.host.machines import Machines
-from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.messages.serving import Direction
 from recsim_train.sim.network.layout import (
     C_ROUND,
     C_SPOKEN,
@@ -32,81 +22,7 @@ from recsim_train.sim.network.layout import (
     C_WINDOW,
     P_DROPS,
 )
-from recsim_train.sim.network.network import FrameNetwork, Hop
-from tests.sim.machine_world import World, move
-from tests.sim.priced import priced
-
-RATE = 20e6 / 8
-"""Bytes of frames per second."""
-HEAD = FRAME - SEGMENT
-FAST = 1e12
-Plans = Callable[..., Plan]
-Clusters = Callable[..., Cluster]
-
-
-class Wires:
-    """Hosts, each with a port out and a port in, that are as fast as they are said to be."""
-
-    def __init__(
-        self,
-        rates: Sequence[float],
-        *,
-        fair: bool = False,
-        queue: float = 1.0,
-        at_once: float = 0.0,
-        latency: float = 0.0,
-        shared: bool = False,
-    ) -> None:
-        self.engine = Engine(shared=shared)
-        self.network = self.engine.network = FrameNetwork()
-        self._fair, self._latency = fair, latency
-
-        def ports(*, begins: bool) -> list[int]:
-            port = partial(self.network.port, fair=fair, begins=begins)
-            return [port(rate, queue, at_once) for rate in rates]
-
-        self.out, self.into = ports(begins=True), ports(begins=False)
-        self._queues: dict[tuple[int, int], int] = {}
-
-    def _queue(self, port: int, peer: int) -> int:
-        key = port, peer if self._fair else -1
-        if key not in self._queues:
-            self._queues[key] = self.network.queue(port)
-        return self._queues[key]
-
-    def connection(self, source: int, target: int, copies: float = 1.0) -> int:
-        """``copies``: that one of the source stands for, at the target."""
-
-        def hops(a: int, b: int, shares: tuple[float, float]) -> list[Hop]:
-            ports = (self._queue(self.out[a], b), self._queue(self.into[b], a))
-            return [Hop(queue, share) for queue, share in zip(ports, shares, strict=True)]
-
-        there = hops(source, target, (1.0, copies))
-        return self.network.connection(there, hops(target, source, (copies, 1.0)), self._latency)
-
-    def send_later(self, delay: float, connection: int, size: float) -> None:
-        """Send a message after a ``delay``."""
-        self.engine.later(delay, partial(self._send, connection, size))
-
-    def _send(self, connection: int, size: float) -> None:
-        self.engine.message(connection, size)
-
-    def send(self, connection: int, *sizes: float) -> list[float]:
-        """When each message has arrived, once the engine has run."""
-        ends: list[float] = []
-
-        def arrived(_: Event) -> None:
-            ends.append(self.engine.now)
-
-        for size in sizes:
-            self.engine.message(connection, size).callbacks.append(arrived)
-        return ends
-
-
-def wire(size: float) -> float:
-    """Bytes of frames of a message."""
-    return size + HEAD * ceil(size / SEGMENT)
-
+from tests.sim.wires import FAST, HEAD, RATE, Wires, wire
 
 # ---------------------------------------------------------------- one message
 
@@ -189,11 +105,11 @@ def test_a_window_is_halved_for_every_time_out_of_silence(pause: float, halves: 
     windows: list[int] = []
 
     def look() -> None:
-        windows.append(int(wires.network._i[connection + C_WINDOW]))
+        windows.append(int(wires.network._words.ints[connection + C_WINDOW]))
 
     wires.send(connection, 400 * SEGMENT)
     wires.engine.run()
-    spoken = float(wires.network._f[connection + C_SPOKEN])
+    spoken = float(wires.network._words.floats[connection + C_SPOKEN])
     look()
     wires.send_later(spoken + pause - wires.engine.now, connection, 1.0)
     wires.engine.later(spoken + pause - wires.engine.now + 1e-6, look)
@@ -204,7 +120,7 @@ def test_a_window_is_halved_for_every_time_out_of_silence(pause: float, halves: 
 
 def read(wires: Wires, connection: int) -> int:
     """A connection's window."""
-    return int(wires.network._i[connection + C_WINDOW])
+    return int(wires.network._words.ints[connection + C_WINDOW])
 
 
 def test_after_a_pause_a_window_doubles_again_to_three_quarters() -> None:
@@ -215,10 +131,10 @@ def test_after_a_pause_a_window_doubles_again_to_three_quarters() -> None:
     wires.engine.run()
     window = read(wires, connection)
     assert window > 40
-    wires.network._f[connection + C_THRESHOLD] = 10.0
+    wires.network._words.floats[connection + C_THRESHOLD] = 10.0
     wires.send_later(0.5, connection, 1.0)
     wires.engine.run()
-    assert wires.network._f[connection + C_THRESHOLD] == window * 3 // 4
+    assert wires.network._words.floats[connection + C_THRESHOLD] == window * 3 // 4
 
 
 def test_beyond_slow_start_a_window_grows_by_one_in_each_round_trip() -> None:
@@ -227,7 +143,7 @@ def test_beyond_slow_start_a_window_grows_by_one_in_each_round_trip() -> None:
     for segments, round_trips in ((10, 0), (11, 1), (21, 1), (22, 2), (33, 2), (34, 3)):
         wires = Wires([FAST, FAST], latency=latency)
         connection = wires.connection(0, 1)
-        wires.network._f[connection + C_THRESHOLD] = 10.0
+        wires.network._words.floats[connection + C_THRESHOLD] = 10.0
         ends = wires.send(connection, segments * SEGMENT)
         wires.engine.run()
         assert ends == pytest.approx([latency * (1 + 2 * round_trips)], rel=1e-3), segments
@@ -238,7 +154,7 @@ def test_beyond_slow_start_a_window_grows_by_what_was_acknowledged() -> None:
     have come, which are 186 in all, the window is 22."""
     wires = Wires([10 * RATE, 10 * RATE], latency=0.05)
     connection = wires.connection(0, 1)
-    wires.network._f[connection + C_THRESHOLD] = 10.0
+    wires.network._words.floats[connection + C_THRESHOLD] = 10.0
     wires.send(connection, 196 * SEGMENT)
     wires.engine.run()
     assert sum(range(10, 22)) == 186
@@ -294,7 +210,7 @@ def test_a_round_trip_is_what_most_have_taken() -> None:
     for _ in range(3):
         varies = 0.75 * varies + 0.25 * (each - trip)
         trip = 0.875 * trip + 0.125 * each
-    found = [float(wires.network._f[connection + at]) for at in (C_ROUND, C_VARIES)]
+    found = [float(wires.network._words.floats[connection + at]) for at in (C_ROUND, C_VARIES)]
     assert found == pytest.approx([trip, varies], rel=1e-9)
 
 
@@ -356,7 +272,9 @@ def test_a_queue_holds_64_frames() -> None:
     ends = [wires.send(wires.connection(n, 8), 10 * SEGMENT) for n in range(8)]
     drops: list[int] = []
     port = wires.into[8]
-    wires.engine.later(1.05 * FRAME / RATE, lambda: drops.append(wires.network._i[port + P_DROPS]))
+    wires.engine.later(
+        1.05 * FRAME / RATE, lambda: drops.append(wires.network._words.ints[port + P_DROPS])
+    )
     wires.engine.run()
     assert drops == [80 - 64]
     assert all(ends)
@@ -451,12 +369,14 @@ def test_a_stream_keeps_in_its_own_queue_what_it_sends_in_a_millisecond(
     wires = Wires([rate, rate])
     connection = wires.connection(0, 1)
     if times < 2.0:
-        wires.network._f[connection + C_THRESHOLD] = 60.0
+        wires.network._words.floats[connection + C_THRESHOLD] = 60.0
     wires.send(connection, 3000 * SEGMENT)
     found: list[tuple[int, int]] = []
 
     def look() -> None:
-        waiting, window = (int(wires.network._i[connection + at]) for at in (C_WAITS, C_WINDOW))
+        waiting, window = (
+            int(wires.network._words.ints[connection + at]) for at in (C_WAITS, C_WINDOW)
+        )
         found.append((waiting, window))
 
     wires.engine.later(2000 * frame, look)
@@ -553,10 +473,10 @@ def test_what_is_lost_is_sent_again_and_halves_the_window() -> None:
     windows: list[int] = []
     for k in range(1, 100):
         wires.engine.later(
-            k * 0.01, lambda: windows.append(int(wires.network._i[connection + C_WINDOW]))
+            k * 0.01, lambda: windows.append(int(wires.network._words.ints[connection + C_WINDOW]))
         )
     wires.engine.run()
-    assert wires.network._i[wires.into[1] + P_DROPS] > 0
+    assert wires.network._words.ints[wires.into[1] + P_DROPS] > 0
     least = wire(size) / RATE
     assert least < ends[0] < 1.15 * least
     falls = [b / a for a, b in zip(windows, windows[1:], strict=False) if b < a]
@@ -583,211 +503,3 @@ def test_messages_of_a_connection_share_frames_with_nobody() -> None:
     ends = wires.send(wires.connection(0, 1), *sizes)
     wires.engine.run()
     assert ends == pytest.approx([b / RATE for b in accumulate(map(wire, sizes))], rel=1e-6)
-
-
-# ---------------------------------------------------------------- beside computations
-
-
-def test_what_a_computation_sends_waits_like_anything_else() -> None:
-    """The first frame of another is at the link after a quarter of a frame's time, which is full
-    from then on."""
-    frame = FRAME / RATE
-    wires = Wires([4 * RATE, 4 * RATE, RATE], shared=True)
-    core = wires.engine.fluid.resource("core", 1.0)
-    kind = wires.engine.fluid.kind([(core, 1.0)])
-    wires.send(wires.connection(0, 2), 10 * SEGMENT)
-    other = wires.connection(1, 2)
-    ends: list[float] = []
-    done = wires.engine.activity(kind, 2.6 * frame)
-    done.callbacks.append(lambda _: ends.append(wires.engine.now))
-    done.callbacks.append(
-        lambda _: wires.engine.message(other, SEGMENT).callbacks.append(
-            lambda _: ends.append(wires.engine.now)
-        )
-    )
-    wires.engine.run()
-    assert ends[0] == pytest.approx(2.6 * frame, rel=1e-9)
-    assert 4.0 * frame < ends[1] <= 11.3 * frame
-    assert ends[1] / frame - 0.25 == pytest.approx(round(ends[1] / frame - 0.25), abs=1e-6)
-
-
-def test_what_a_message_begins_shares_cores_from_then_on() -> None:
-    """A computation of five frames' time; from the second on another one of one, which so takes
-    two."""
-    frame = FRAME / RATE
-    wires = Wires([RATE, RATE], shared=True)
-    core = wires.engine.fluid.resource("core", 1.0)
-    kind = wires.engine.fluid.kind([(core, 1.0)])
-    ends: list[float] = []
-
-    def begin(seconds: float) -> None:
-        done = wires.engine.activity(kind, seconds)
-        done.callbacks.append(lambda _: ends.append(wires.engine.now / frame))
-
-    begin(5.0 * frame)
-    message = wires.engine.message(wires.connection(0, 1), SEGMENT)
-    message.callbacks.append(lambda _: begin(frame))
-    wires.engine.run()
-    assert ends == pytest.approx([4.0, 6.0], rel=1e-9)
-
-
-def test_what_comes_from_outside_ends_no_message() -> None:
-    wires = Wires([RATE, RATE])
-    outside: list[float] = []
-    wires.engine.meanwhile(10.0, lambda: outside.append(wires.engine.now))
-    ends = wires.send(wires.connection(0, 1), 100 * SEGMENT)
-    wires.engine.run()
-    assert len(ends) == 1
-    assert not outside
-
-
-# ---------------------------------------------------------------- of a cluster
-
-MBIT20 = 20e6 / 8
-"""Bytes of payload per second, of a link."""
-
-
-@pytest.fixture
-def worlds(plans: Plans, clusters: Clusters) -> Callable[..., World]:
-    """Trainers and a server on links of 20 Mbit/s, where only what is named takes time."""
-
-    def make(
-        trainers: int = 1,
-        latency: float = 0.0,
-        folding: Folding | None = None,
-        wire_byte: float = 0.0,
-        **changes: Any,
-    ) -> World:
-        changes = {"nic": "20 Mbit/s", "jitter": 0.0} | changes
-        cluster = priced(clusters(**changes), latency, wire_byte=wire_byte)
-        plan = plans("allreduce", roles={"trainers": trainers, "embedding_servers": 1})
-        return World(plan, cluster, folding)
-
-    return make
-
-
-TRAINER, SERVER = "trainer[0]", "embedding_server[0]"
-
-
-def test_a_connection_may_be_slower_than_its_links(worlds: Callable[..., World]) -> None:
-    """Its frames wait for themselves only."""
-    world = worlds(network={"connection_cap": "5 Mbit/s"})
-    ends = world.seconds(move(world, world.of[TRAINER], world.of[SERVER], 10 * SEGMENT))
-    assert ends == pytest.approx([(4 * 10 + 2) * SEGMENT / MBIT20], rel=1e-9)
-
-
-def test_between_racks_frames_pass_both_uplinks(worlds: Callable[..., World]) -> None:
-    racks = {"racks": 2, "uplink": "10 Mbit/s", "arrange": "fill", "latency": "10 ms"}
-    world = worlds(latency=1e-3, topology=RackTopology.model_validate(racks))
-    ends = world.seconds(move(world, world.of[TRAINER], world.of[SERVER], 10 * SEGMENT))
-    assert ends == pytest.approx([(2 * 11 + 2) * SEGMENT / MBIT20 + 11e-3], rel=1e-9)
-    used = world.used()
-    carried = 10 * SEGMENT
-    assert [used["rack[0].up"], used["rack[1].down"]] == pytest.approx([carried] * 2, rel=1e-9)
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_one_who_stands_for_five_takes_five_times_the_servers_link(
-    there: bool, worlds: Callable[..., World]
-) -> None:
-    """And of his own what one takes."""
-    world = worlds(5, latency=0.05, folding=Folding(5, 1))
-    ends = [world.of[TRAINER], world.of[SERVER]]
-    source, target = ends if there else ends[::-1]
-    arrived = world.seconds(move(world, source, target, 10 * SEGMENT))
-    assert arrived == pytest.approx([0.05 + (5 * 10 + 1) * SEGMENT / MBIT20], rel=1e-9)
-    used, ways = world.used(), ["tx", "rx"] if there else ["rx", "tx"]
-    one, five = f"{TRAINER}.nic.{ways[0]}", f"{SERVER}.nic.{ways[1]}"
-    assert [used[one], used[five]] == pytest.approx([10 * SEGMENT, 50 * SEGMENT], rel=1e-9)
-
-
-@pytest.mark.parametrize("queue", ["fifo", "fair"])
-def test_where_hosts_have_queues_of_their_own_a_short_message_waits_for_none(
-    queue: str, worlds: Callable[..., World]
-) -> None:
-    of = {"cores": 8, "memory": "64 GiB", "nic": "80 Mbit/s"}
-    fast = {"trainer": Host.model_validate(of)}
-    world = worlds(2, network={"queue": queue}, hosts=fast)
-    server, ends = world.of[SERVER], list[float]()
-    move(world, world.of[TRAINER], server, 200 * SEGMENT)
-
-    def ask() -> None:
-        done = move(world, world.of["trainer[1]"], server, 100)
-        done.callbacks.append(lambda _: ends.append(world.engine.now))
-
-    world.engine.later(0.05, ask)
-    world.engine.run()
-    waited = (ends[0] - 0.05) * MBIT20 / SEGMENT
-    assert waited < 3 if queue == "fair" else waited > 8
-
-
-def test_a_link_that_others_take_half_of_takes_twice_as_long(worlds: Callable[..., World]) -> None:
-    world = worlds()
-    source = world.of[TRAINER]
-    done = move(world, source, world.of[SERVER], 10 * SEGMENT)
-    world.engine.fluid.set_capacity(source.send, source.send.capacity / 2)
-    assert world.seconds(done) == pytest.approx([(2 * 10 + 1) * SEGMENT / MBIT20], rel=1e-9)
-
-
-def test_a_message_is_there_when_a_thread_has_handled_it(worlds: Callable[..., World]) -> None:
-    """In ten times the time that its links take."""
-    size = 100 * SEGMENT
-    world = worlds(wire_byte=10 / MBIT20)
-    ends = world.seconds(move(world, world.of[TRAINER], world.of[SERVER], size))
-    assert ends == pytest.approx([10 * size / MBIT20], rel=1e-9)
-    used = world.used()
-    cores = [used[f"{name}.cores"] for name in (TRAINER, SERVER)]
-    assert cores == pytest.approx([10 * size / MBIT20] * 2, rel=1e-9)
-
-
-def test_a_look_counts_heads_and_acknowledgements(plans: Plans, clusters: Clusters) -> None:
-    """As frames would carry them: 25 heads of 66 B, and 13 acknowledgements."""
-    engine = Engine(shared=False)
-    plan = plans("allreduce", roles={"trainers": 1, "embedding_servers": 1})
-    machines = Machines(plan, priced(clusters(nic="20 Mbit/s", jitter=0.0)), engine, Jitter(1))
-    source, target = (
-        next(p for p in machines.processes.values() if p.name == name) for name in (TRAINER, SERVER)
-    )
-    size = 24 * SEGMENT + 1
-    machines.transfer(source, target, size)
-    engine.run()
-    names = [r.name for r in engine.fluid.resources]
-    used = dict(zip(names, engine.fluid.used(), strict=True))
-    for name, frames in (
-        (f"{TRAINER}.nic.tx", size + 25 * HEAD), (f"{SERVER}.nic.rx", size + 25 * HEAD),
-        (f"{SERVER}.nic.tx", 13 * HEAD), (f"{TRAINER}.nic.rx", 13 * HEAD),
-    ):  # fmt: skip
-        assert used[name] == pytest.approx(frames * SEGMENT / FRAME, rel=1e-9), name
-
-
-def test_who_sends_a_large_message_goes_on_when_buffers_hold_the_rest(
-    worlds: Callable[..., World],
-) -> None:
-    world = worlds(nic="1 Gbit/s")
-    rate, beyond = 1e9 / 8, 3_000_000
-    moving = Direction(world.machines, world.of[TRAINER], world.of[SERVER]).move(
-        beyond + BUFFER_BYTES, 1000, 1
-    )
-    assert moving.taken is not None
-    taken, arrived = world.seconds(moving.taken, moving.arrived)
-    whole = beyond + BUFFER_BYTES + 1000
-    assert taken == pytest.approx((beyond + 1000) / rate, rel=0.01)
-    assert arrived == pytest.approx(whole / rate, rel=0.01)
-    assert [moving.until_taken, moving.alone] == pytest.approx([taken, arrived], rel=0.01)
-    sent = wire(beyond + 1000) + wire(BUFFER_BYTES)
-    assert world.used()[f"{TRAINER}.nic.tx"] == pytest.approx(sent * SEGMENT / FRAME, rel=1e-9)
-
-
-def test_in_an_exchange_each_waits_for_what_it_sends_and_gets(
-    worlds: Callable[..., World],
-) -> None:
-    """One sends 100 segments to another, the third next to nothing."""
-    world = worlds(3, latency=1e-3)
-    sent = {0: [0.0, 100.0 * SEGMENT, 1.0], 1: [1.0, 0.0, 1.0], 2: [1.0, 1.0, 0.0]}
-    ends = world.seconds(*world.meetings(beside=True).exchange([], sent))
-    long = 4e-3 + 1e-3 + 101 * SEGMENT / MBIT20
-    assert ends[:2] == pytest.approx([long] * 2, rel=0.02)
-    assert ends[2] < 4e-3 + 1e-3 + 40 * SEGMENT / MBIT20
-    used = world.used()
-    assert used["trainer[0].nic.tx"] > 100 * SEGMENT
-    assert used["trainer[1].nic.tx"] < 10 * SEGMENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from recsim_train.sim.fluid.chains import append
 from recsim_train.sim.fluid.clocks import enlist, leave, sync, touch
 from recsim_train.sim.fluid.heaps import merge, pop
 from recsim_train.sim.fluid.layout import (
@@ -18,7 +19,6 @@ from recsim_train.sim.fluid.layout import (
     DIGITS,
     DIRTY_RESOURCES,
     DONE,
-    DONE_LAST,
     FREE_ACTIVITY,
     G_LEFT,
     G_NEXT,
@@ -209,10 +209,5 @@ def end(f: Floats, i: Ints, kind: int, charged: float) -> None:
     group = i[activity + A_GROUP]
     i[group + G_LEFT] -= 1
     if i[group + G_LEFT] == 0:
-        i[group + G_NEXT] = 0
-        if i[DONE]:
-            i[i[DONE_LAST] + G_NEXT] = group
-        else:
-            i[DONE] = group
-        i[DONE_LAST] = group
+        append(i, DONE, group, G_NEXT)
     i[kind + K_ROOT] = pop(f, i, activity)

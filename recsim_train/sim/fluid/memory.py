@@ -1,4 +1,4 @@
-"""The block of memory of one `solver.Fluid`, and the records that Python makes."""
+"""Blocks of memory of compiled code, and the records that Python makes in a `solver.Fluid`'s."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ import numpy as np
 from recsim_train.sim.fluid import layout as lay
 
 
-class WordBlock:
-    """Words in two views, and what is laid out in them; see `recsim_train.sim.fluid.layout`."""
+class Words:
+    """A block of words in two views, in which records are laid out."""
 
-    def __init__(self, pending: int) -> None:
-        self.kinds = 0
-        """Records of kinds."""
-        self.resources = 0
-        self._holds = 0
-        self._view(_aligned(1 << 13))
-        self.ints[lay.TOP] = lay.HEAD_WORDS
-        self.pending = self.take(3 * pending)
-        self.ints[lay.PENDING] = self.pending
-        self._fit()
+    def __init__(self, size: int, top: int, head: int) -> None:
+        """``top``: the word that holds the first one never used, after ``head`` words."""
+        self._top = top
+        self._view(_aligned(size))
+        self.ints[top] = head
 
     def _view(self, words: lay.Floats) -> None:
         self.f = words
@@ -33,17 +28,31 @@ class WordBlock:
     def take(self, words: int) -> int:
         """A new record of zeros."""
         self.ensure(words)
-        address = self.ints[lay.TOP]
-        self.ints[lay.TOP] = address + words
+        address = self.ints[self._top]
+        self.ints[self._top] = address + words
         return address
 
     def ensure(self, words: int) -> None:
         """Make the block large enough for so many more words."""
-        wanted = self.ints[lay.TOP] + words
+        wanted = self.ints[self._top] + words
         if wanted > self.f.size:
             larger = _aligned(max(wanted, self.f.size + self.f.size // 2))
             larger[: self.f.size] = self.f
             self._view(larger)
+
+
+class WordBlock(Words):
+    """What is laid out in the words of a solver; see `recsim_train.sim.fluid.layout`."""
+
+    def __init__(self, pending: int) -> None:
+        super().__init__(1 << 13, lay.TOP, lay.HEAD_WORDS)
+        self.kinds = 0
+        """Records of kinds."""
+        self.resources = 0
+        self._holds = 0
+        self.pending = self.take(3 * pending)
+        self.ints[lay.PENDING] = self.pending
+        self._fit()
 
     def align(self) -> None:
         """Let the next record start with a cache line."""

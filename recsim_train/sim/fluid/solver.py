@@ -79,10 +79,6 @@ class Fluid:
         """How often rates were worked out."""
         return self.block.ints[lay.SOLVES]
 
-    def in_use(self, resource: Resource) -> bool:
-        """Whether something that was started before this instant uses a resource."""
-        return self.block.ints[resource.address + lay.R_COUNT] > 0
-
     # ------------------------------------------------------------------ building
 
     def resource(

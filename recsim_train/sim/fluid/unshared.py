@@ -38,10 +38,6 @@ class Unshared:
         """Whether nothing runs."""
         return not self._running
 
-    def in_use(self, resource: Resource) -> bool:
-        """Whether others are in an activity's way: never."""
-        return False
-
     @property
     def due(self) -> float:
         """When the next activity is finished; inf: never."""

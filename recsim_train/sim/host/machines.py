@@ -213,24 +213,22 @@ class Machines:
 
     def move(self, route: Route, payload: float, head: int = 0, delay: float = 0.0) -> Started:
         """`transfer` on a route."""
-        delay += self.farther([route.source, route.target])
+        farther, links = self.farther([route.source, route.target]), self._links
         size = carried = payload + head
         apart = route.source.host is not route.target.host
-        if apart and (self._links is not None or not self.engine.shared):
+        if apart and (links is not None or not self.engine.shared):
             carried = in_frames(size)
             if self.at_once:  # where the links have paused, for those that it stands for in turn
                 carried -= min(carried, self.at_once + in_frames(size % SEGMENT or SEGMENT))
-        alone = delay + carried / route.rate
-        if self._links is not None and self.by_frames(route):
+        alone = delay + farther + carried / route.rate
+        if links is not None and apart:
             if not route.connection:
-                latency = self.latency_of(route.source, route.target)
-                latency += self.farther([route.source, route.target])
-                route.connection = self._links.connection(route, latency)
+                route.connection = links.connection(route, self.latency + farther)
             return Started(self._frames(route, payload, head), alone)
         if isinstance(self.engine.fluid, Unshared) and route.ends:
             self._look_at(self.engine.fluid, route, payload, head)
             return Started(self.engine.timeout(alone), alone)
-        return Started(self.stream(route, payload, head, delay=delay), alone)
+        return Started(self.stream(route, payload, head, delay=delay + farther), alone)
 
     def has_used_links(self, members: Sequence[Process]) -> None:
         """A collective in one activity has used these members' links until now."""
@@ -246,32 +244,42 @@ class Machines:
         """A message to another host: its frames move, and a thread at each end handles its
         bytes meanwhile."""
         work = self._book_message(route, payload, head)
-        ends = [(route.source, route.out), (route.target, route.into)] if route.price > 0.0 else []
-        moved = Countdown(self.engine, 1 + len(ends))
+        handled = self._handled(route)
+        moved = Countdown(self.engine, 1 + len(handled))
         for process in (route.source, route.target):
             process.talks += 1
         moved.done.callbacks.append(partial(_said, route))
         self.engine.message(route.connection, work).callbacks.append(moved.arrive)
-        for end, share in ends:
-            handled = self._wired([(end.cores, route.price * share)], route.price, None, 1.0)
-            self.engine.activity(handled, work).callbacks.append(moved.arrive)
+        for kind in handled:
+            self.engine.activity(kind, work).callbacks.append(moved.arrive)
         return moved.done
+
+    def _handled(self, route: Route) -> Sequence[Kind]:
+        """What threads at the ends do with its bytes."""
+        if route.handled is None:
+            ends = ((route.source, route.out), (route.target, route.into)) if route.price else ()
+            route.handled = [
+                self._wired([(end.cores, route.price * share)], route.price, None, 1.0)
+                for end, share in ends
+            ]
+        return route.handled
 
     def _look_at(self, used: Unshared, route: Route, payload: float, head: int) -> None:
         """Count what a message uses that shares its links with none."""
         work = self._book_message(route, payload, head)
-        ends, carried, back = zip(route.ends, (route.out, route.into), strict=True), work, []
-        if route.source.host is not route.target.host:
-            carried = in_frames(work)
+        for kind in self._handled(route):
+            used.count(kind, work)
+        if not route.links:
+            links = [*zip(route.ends, (route.out, route.into), strict=True)]
             back = [(route.target.send, route.into), (route.source.receive, route.out)]
-        for uses, amount in (
-            ([(route.source.cores, route.price * route.out)], work),
-            ([(route.target.cores, route.price * route.into)], work),
-            ([*ends, *between(route.source, route.target, route.flows)], carried),
-            (back, acknowledged(work)),
-        ):
-            if uses and uses[0][1] > 0.0:
-                used.count(used.kind(uses), amount)
+            links += between(route.source, route.target, route.flows)
+            route.links = used.kind(links), used.kind(back)
+        there, back_again = route.links
+        if route.source.host is route.target.host:  # in no frames
+            used.count(there, work)
+        else:
+            used.count(there, in_frames(work))
+            used.count(back_again, acknowledged(work))
 
     def stream(self, route: Route, payload: float, head: int, *, delay: float = 0.0) -> Event:
         """Bytes of a message, or further ones, after a ``delay``, as one activity."""

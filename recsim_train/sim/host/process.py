@@ -93,8 +93,8 @@ class Route:
     """From one process to another: what every message between them needs to know."""
 
     __slots__ = (
-        "cap", "connection", "ends", "flows", "into", "kind", "out", "price", "rate",
-        "source", "target", "what",
+        "cap", "connection", "ends", "flows", "handled", "into", "kind", "links", "out", "price",
+        "rate", "source", "target", "what",
     )  # fmt: skip
 
     def __init__(
@@ -119,8 +119,12 @@ class Route:
         """Of them, those at one sender, at one receiver."""
         self.kind: Kind | None = None
         """Of its bytes."""
+        self.handled: Sequence[Kind] | None = None
+        """What a thread at each end does with them, where frames carry them."""
         self.connection = 0
         """By which they go frame by frame."""
+        self.links: Sequence[Kind] = ()
+        """In a look, what frames use there, and acknowledgements back."""
 
 
 def only_host(members: Sequence[Process]) -> SimulatedHost | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import inf
 
+from recsim_train.sim.fluid.chains import append
 from recsim_train.sim.fluid.heaps import drop as drop_pair
 from recsim_train.sim.fluid.layout import Floats, Ints, entry
 from recsim_train.sim.network.layout import (
     ARRIVE,
     C_FIRST,
-    C_LAST,
     C_WAITS,
     DONE,
     EVENTS,
@@ -46,11 +46,7 @@ def send(f: Floats, i: Ints, now: float, connection: int, size: float, group: in
     f[NOW] = now
     message = made(f, i, FREE_MESSAGE, M_WORDS)
     f[message + M_LEFT], i[message + M_GROUP] = size, group
-    if i[connection + C_FIRST]:
-        i[i[connection + C_LAST] + M_NEXT] = message
-    else:
-        i[connection + C_FIRST] = message
-    i[connection + C_LAST] = message
+    append(i, connection + C_FIRST, message, M_NEXT)
     push(f, i, connection)
 
 

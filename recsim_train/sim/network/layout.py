@@ -101,9 +101,9 @@ M_LEFT, M_GROUP, M_NEXT, M_WORDS = range(4)
     C_RECOVERS,  # until which transmission; 0: not
     C_SPOKEN,  # when it last sent
     C_EXPIRES,  # when what is on its way is taken for lost; inf: nothing is
+    C_WATCHED,  # when an event looks; inf: none will
     C_PROBES,  # whether a last unit is sent again then
     C_TRIES,
-    C_WATCHED,  # when an event looks; inf: none will
     C_EXPECTS,  # receiver: place of the next unit
     C_EARLY,  # units that came before it
     C_UNSAID,  # frames that it has not acknowledged

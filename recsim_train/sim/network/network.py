@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum, inf
-from typing import NamedTuple, cast
-
-import numpy as np
+from typing import NamedTuple
 
 from recsim_train.config.frames import FRAME, SEGMENT, room, together
-from recsim_train.sim.fluid.layout import Floats, Ints
+from recsim_train.sim.fluid.memory import Words
 from recsim_train.sim.network import core
 from recsim_train.sim.network import layout as lay
 from recsim_train.sim.network.tcp import FIRST_WINDOW
@@ -40,33 +38,19 @@ class FrameNetwork:
         self._tags: dict[int, object] = {}
         self._groups = 0
         self._held = 1 << 13
-        self._view(np.zeros(1 << 16))
-        self._i[lay.TOP] = lay.HEAD_WORDS
-        self._i[lay.EVENTS] = self._take(2 * self._held)
-
-    def _view(self, words: Floats) -> None:
-        self._f = words
-        self._i = cast(Ints, words.view(np.int64))
-
-    def _take(self, words: int) -> int:
-        address = int(self._i[lay.TOP])
-        self._i[lay.TOP] = address + words
-        self._fit()
-        return address
+        self._words = Words(1 << 16, lay.TOP, lay.HEAD_WORDS)
+        self._words.ints[lay.EVENTS] = self._words.take(2 * self._held)
 
     def _fit(self) -> None:
         """Give the block and its heap of events room for what one event may take."""
-        wanted = int(self._i[lay.TOP]) + 2 * core.MARGIN
-        if wanted > self._f.size:
-            larger = np.zeros(wanted + wanted // 2)
-            larger[: self._f.size] = self._f
-            self._view(larger)
-        size, old = int(self._i[lay.EVENTS_SIZE]), int(self._i[lay.EVENTS])
+        words = self._words
+        size, old = words.ints[lay.EVENTS_SIZE], words.ints[lay.EVENTS]
         if size + core.MARGIN > self._held:
             self._held *= 2
-            new = self._take(2 * self._held)
-            self._f[new : new + 2 * size] = self._f[old : old + 2 * size]
-            self._i[lay.EVENTS] = new
+            new = words.take(2 * self._held)
+            words.f[new : new + 2 * size] = words.f[old : old + 2 * size]
+            words.ints[lay.EVENTS] = new
+        words.ensure(2 * core.MARGIN)
 
     # ------------------------------------------------------------------ building
 
@@ -76,31 +60,31 @@ class FrameNetwork:
         """Where what leaves by a link waits. ``rate``: bytes of frames per second;
         ``queue_length``: seconds; ``at_once``: bytes that an emulated link lets pass after a
         pause; 0: it is a card's; ``begins``: whether messages begin there."""
-        port = self._take(lay.P_WORDS)
-        self._f[port + lay.P_RATE], self._f[port + lay.P_READY] = rate, -inf
+        port, f, i = self._words.take(lay.P_WORDS), self._words.floats, self._words.ints
+        f[port + lay.P_RATE], f[port + lay.P_READY] = rate, -inf
         # of frames that are handled as one the first comes before the last
-        self._f[port + lay.P_BURST] = at_once or (together(rate) - 1) * FRAME * (not begins)
-        self._i[port + lay.P_OWES] = at_once > 0.0
-        self._f[port + lay.P_LIMIT] = room(rate, queue_length)
-        self._i[port + lay.P_FAIR] = fair
+        f[port + lay.P_BURST] = at_once or (together(rate) - 1) * FRAME * (not begins)
+        i[port + lay.P_OWES] = at_once > 0.0
+        f[port + lay.P_LIMIT] = room(rate, queue_length)
+        i[port + lay.P_FAIR] = fair
         return port
 
     def queue(self, port: int) -> int:
         """One of a port's queues."""
-        queue = self._take(lay.Q_WORDS)
-        self._i[queue + lay.Q_PORT] = port
+        queue = self._words.take(lay.Q_WORDS)
+        self._words.ints[queue + lay.Q_PORT] = port
         return queue
 
     def connection(self, there: Sequence[Hop], back: Sequence[Hop], latency: float) -> int:
         """One direction, by what its frames pass, and what acknowledgements do. ``latency``:
         seconds, one way."""
-        hops, made = self._take(4 * len(there)), self._take(lay.C_WORDS)
-        f, i = self._f, self._i
+        hops, made = self._words.take(4 * len(there)), self._words.take(lay.C_WORDS)
+        f, i = self._words.floats, self._words.ints
         for number, hop in enumerate([*there, *back]):
             i[hops + 2 * number], f[hops + 2 * number + 1] = hop
         i[made + lay.C_HOPS], i[made + lay.C_COUNT] = hops, len(there)
         f[made + lay.C_LATENCY] = latency / len(there)
-        rates = [float(f[i[hop.queue + lay.Q_PORT] + lay.P_RATE]) for hop in (*there, *back)]
+        rates = [f[i[hop.queue + lay.Q_PORT] + lay.P_RATE] for hop in (*there, *back)]
         f[made + lay.C_MOST] = together(rates[0]) * SEGMENT
         # of the frames by which it was made
         f[made + lay.C_ROUND] = 2.0 * latency + fsum((FRAME - SEGMENT) / rate for rate in rates)
@@ -121,42 +105,42 @@ class FrameNetwork:
         self._fit()
         self._groups += 1
         self._tags[self._groups] = tag
-        core.send(self._f, self._i, now, connection, size, self._groups)
+        core.send(self._words.f, self._words.i, now, connection, size, self._groups)
         self._look()
 
     def set_rate(self, now: float, port: int, rate: float) -> None:
         """From now on a port sends so many bytes a second; 0: none."""
-        core.set_rate(self._f, self._i, now, port, rate)
+        core.set_rate(self._words.f, self._words.i, now, port, rate)
         self._look()
 
     def busy(self, now: float, port: int) -> None:
         """Others have used a link until now: it has earned nothing."""
-        self._f[port + lay.P_READY] = max(now, self._f[port + lay.P_READY])
+        ready = port + lay.P_READY
+        self._words.floats[ready] = max(now, self._words.floats[ready])
 
     def carried(self, port: int) -> float:
         """Bytes of frames so far."""
-        return float(self._f[port + lay.P_CARRIED])
+        return self._words.floats[port + lay.P_CARRIED]
 
     def _look(self) -> None:
-        i = self._i
-        self.due = float(self._f[i[lay.EVENTS]]) if i[lay.EVENTS_SIZE] else inf
+        ints = self._words.ints
+        self.due = self._words.floats[ints[lay.EVENTS]] if ints[lay.EVENTS_SIZE] else inf
 
     def run(self, until: float) -> tuple[float, list[object]]:
         """Move on to where messages have arrived, but not beyond ``until``; returns (when, their
         tags)."""
         while True:
             self._fit()
-            self.due = core.run(self._f, self._i, until, self._held)
-            i = self._i
-            message = int(i[lay.DONE])
+            self.due = core.run(self._words.f, self._words.i, until, self._held)
+            i = self._words.ints
+            message = i[lay.DONE]
             if message or self.due > until or self.due == inf:
                 break
         found = []
         while message:
-            found.append(self._tags.pop(int(i[message + lay.M_GROUP])))
-            following = int(i[message + lay.M_NEXT])
-            i[message + lay.M_NEXT] = i[lay.FREE_MESSAGE]
-            i[lay.FREE_MESSAGE] = message
+            found.append(self._tags.pop(i[message + lay.M_GROUP]))
+            following = i[message + lay.M_NEXT]
+            i[message + lay.M_NEXT], i[lay.FREE_MESSAGE] = i[lay.FREE_MESSAGE], message
             message = following
         i[lay.DONE] = 0
-        return float(self._f[lay.NOW]), found
+        return self._words.floats[lay.NOW], found

@@ -9,6 +9,7 @@ robin, Shreedhar and Varghese 1995).
 from __future__ import annotations
 
 from recsim_train.config.frames import FRAME
+from recsim_train.sim.fluid.chains import append, unlink
 from recsim_train.sim.fluid.heaps import insert
 from recsim_train.sim.fluid.layout import Floats, Ints, compiled
 from recsim_train.sim.network.layout import (
@@ -29,7 +30,6 @@ from recsim_train.sim.network.layout import (
     P_DROPS,
     P_FAIR,
     P_FIRST,
-    P_LAST,
     P_LIMIT,
     P_OWES,
     P_RATE,
@@ -37,7 +37,6 @@ from recsim_train.sim.network.layout import (
     P_WAKES,
     Q_BYTES,
     Q_FIRST,
-    Q_LAST,
     Q_LEFT,
     Q_NEXT,
     Q_PORT,
@@ -89,18 +88,9 @@ def put(f: Floats, i: Ints, frame: int) -> bool:
     if f[queue + Q_BYTES] + size > f[port + P_LIMIT] and not first:
         i[port + P_DROPS] += 1
         return False
-    i[frame + F_NEXT] = 0
+    append(i, queue + Q_FIRST, frame, F_NEXT)
     if first:
-        i[queue + Q_FIRST] = frame
-        i[queue + Q_NEXT] = 0
-        if i[port + P_FIRST]:
-            i[i[port + P_LAST] + Q_NEXT] = queue
-        else:
-            i[port + P_FIRST] = queue
-        i[port + P_LAST] = queue
-    else:
-        i[i[queue + Q_LAST] + F_NEXT] = frame
-    i[queue + Q_LAST] = frame
+        append(i, port + P_FIRST, queue, Q_NEXT)
     f[queue + Q_BYTES] += size
     if not i[port + P_WAKES] and f[port + P_RATE] > 0.0:
         f[port + P_READY] = max(f[port + P_READY], now - f[port + P_BURST] / f[port + P_RATE])
@@ -117,19 +107,16 @@ def serve(f: Floats, i: Ints, port: int) -> int:
         return 0
     frame: int = i[queue + Q_FIRST]
     size = f[frame + F_CARRIED]
-    i[queue + Q_FIRST] = i[frame + F_NEXT]
+    unlink(i, queue + Q_FIRST, 0, frame, F_NEXT)
     f[queue + Q_BYTES] -= size
     f[queue + Q_LEFT] -= size
-    empty = i[queue + Q_FIRST] == 0
-    if i[port + P_FAIR] and f[queue + Q_LEFT] < 0.0:
+    turn = i[port + P_FAIR] and f[queue + Q_LEFT] < 0.0
+    if turn:
         f[queue + Q_LEFT] += max(FRAME, size)
-        if not empty and i[queue + Q_NEXT]:
-            i[port + P_FIRST] = i[queue + Q_NEXT]
-            i[i[port + P_LAST] + Q_NEXT] = queue
-            i[port + P_LAST] = queue
-            i[queue + Q_NEXT] = 0
-    if empty:
-        i[port + P_FIRST] = i[queue + Q_NEXT]
+    if turn or not i[queue + Q_FIRST]:
+        unlink(i, port + P_FIRST, 0, queue, Q_NEXT)
+        if i[queue + Q_FIRST]:
+            append(i, port + P_FIRST, queue, Q_NEXT)
     f[port + P_READY] += size / rate
     f[port + P_CARRIED] += size
     if i[port + P_FIRST]:

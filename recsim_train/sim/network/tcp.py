@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.config.frames import FRAME, SEGMENT
+from recsim_train.config.frames import BURST, FRAME, SEGMENT
+from recsim_train.sim.fluid.chains import append, insert_in_order, unlink
 from recsim_train.sim.fluid.layout import Floats, Ints, compiled
 from recsim_train.sim.network.layout import (
     ACKNOWLEDGE,
@@ -56,7 +57,6 @@ from recsim_train.sim.network.layout import (
     C_WATCHED,
     C_WINDOW,
     DONE,
-    DONE_LAST,
     EXPIRE,
     F_CONNECTION,
     F_HOP,
@@ -114,8 +114,8 @@ def _out(i: Ints, c: int) -> int:
 
 
 @compiled
-def _lower_threshold(f: Floats, i: Ints, c: int) -> None:
-    """To three quarters of the window, where it was not known."""
+def _keep_threshold(f: Floats, i: Ints, c: int) -> None:
+    """Of a window that falls, slow start goes to three quarters again."""
     if not i[c + C_RECOVERS]:
         f[c + C_THRESHOLD] = max(f[c + C_THRESHOLD], float((3 * i[c + C_WINDOW]) >> 2))
 
@@ -127,7 +127,7 @@ def _after_a_pause(f: Floats, i: Ints, c: int) -> None:
     paused = f[NOW] - f[c + C_SPOKEN]
     if paused <= timeout:
         return
-    _lower_threshold(f, i, c)
+    _keep_threshold(f, i, c)
     while paused > timeout and i[c + C_WINDOW] > least:
         i[c + C_WINDOW] >>= 1
         paused -= timeout
@@ -161,7 +161,7 @@ def _note_use(f: Floats, i: Ints, c: int, full: bool) -> None:
     if still and now - f[c + C_USED_SINCE] >= _timeout(f, i, c):
         used = max(i[c + C_USED], FIRST_WINDOW)
         if used < i[c + C_WINDOW]:
-            _lower_threshold(f, i, c)
+            _keep_threshold(f, i, c)
             i[c + C_WINDOW] = (i[c + C_WINDOW] + used) >> 1
         i[c + C_USED], f[c + C_USED_SINCE] = 0, now
 
@@ -171,7 +171,7 @@ def push(f: Floats, i: Ints, c: int) -> None:
     """Send what window and small queues let leave."""
     if not i[c + C_AWAY] and not i[c + C_LOST] and i[c + C_FIRST]:
         _after_a_pause(f, i, c)
-    waits = min(_MOST_WAITS, max(2.0 * _MEMORY, f[c + C_PACE] / 1024.0))
+    waits = min(_MOST_WAITS, max(BURST * _MEMORY, f[c + C_PACE] / 1024.0))
     sent, full = 0, False
     while (i[c + C_LOST] or i[c + C_FIRST]) and sent < _AT_A_TIME:
         left = i[c + C_WINDOW] - i[c + C_FLIGHT]
@@ -215,12 +215,7 @@ def _transmit(f: Floats, i: Ints, c: int, unit: int) -> None:
     i[c + C_NUMBER] += 1
     i[unit + U_NUMBER] = i[c + C_NUMBER]
     f[unit + U_SENT] = f[c + C_SPOKEN] = f[NOW]
-    i[unit + U_NEXT] = 0
-    if i[c + C_AWAY]:
-        i[i[c + C_AWAY_LAST] + U_NEXT] = unit
-    else:
-        i[c + C_AWAY] = unit
-    i[c + C_AWAY_LAST] = unit
+    append(i, c + C_AWAY, unit, U_NEXT)
     i[c + C_FLIGHT] += i[unit + U_FRAMES]
     i[c + C_WAITS] += i[unit + U_FRAMES]
     i[unit + U_HELD] += 1  # by the frame
@@ -262,6 +257,15 @@ def drop(f: Floats, i: Ints, frame: int) -> None:
 
 
 @compiled
+def _see_to(f: Floats, i: Ints, c: int, due: int, what: int) -> None:
+    """Have somebody look when something is due, unless somebody does before; the word after it says
+    when that is."""
+    if f[c + due] < f[c + due + 1]:
+        f[c + due + 1] = f[c + due]
+        schedule(f, i, f[c + due], what, c)
+
+
+@compiled
 def watch(f: Floats, i: Ints, c: int, probe: bool) -> None:
     """What is on its way is taken for lost after a while. ``probe``: before that its last unit may
     be sent again, two round trips after the last word."""
@@ -274,9 +278,7 @@ def watch(f: Floats, i: Ints, c: int, probe: bool) -> None:
         probing = 2.0 * f[c + C_ROUND] + (_LATE if alone else 0.002)
     i[c + C_PROBES] = probing < timeout
     f[c + C_EXPIRES] = f[NOW] + min(timeout, probing)
-    if f[c + C_EXPIRES] < f[c + C_WATCHED]:
-        f[c + C_WATCHED] = f[c + C_EXPIRES]
-        schedule(f, i, f[c + C_EXPIRES], EXPIRE, c)
+    _see_to(f, i, c, C_EXPIRES, EXPIRE)
 
 
 @compiled
@@ -287,19 +289,13 @@ def expire(f: Floats, i: Ints, c: int) -> None:
         return  # another event looks earlier or later
     f[c + C_WATCHED] = inf
     if f[c + C_EXPIRES] > now:
-        if f[c + C_EXPIRES] < inf:
-            f[c + C_WATCHED] = f[c + C_EXPIRES]
-            schedule(f, i, f[c + C_EXPIRES], EXPIRE, c)
+        _see_to(f, i, c, C_EXPIRES, EXPIRE)
         return
     if i[c + C_PROBES]:
         unit, before = i[c + C_AWAY], 0
         while i[unit + U_NEXT]:
             before, unit = unit, i[unit + U_NEXT]
-        i[c + C_AWAY_LAST] = before
-        if before:
-            i[before + U_NEXT] = 0
-        else:
-            i[c + C_AWAY] = 0
+        unlink(i, c + C_AWAY, before, unit, U_NEXT)
         i[c + C_FLIGHT] -= i[unit + U_FRAMES]
         i[unit + U_AGAIN] = 1
         _transmit(f, i, c, unit)
@@ -308,27 +304,26 @@ def expire(f: Floats, i: Ints, c: int) -> None:
     i[c + C_TRIES] += 1
     while i[c + C_AWAY]:
         unit = i[c + C_AWAY]
-        i[c + C_AWAY] = i[unit + U_NEXT]
-        _lose(f, i, c, unit)
-    f[c + C_THRESHOLD] = max(2.0, float(i[c + C_WINDOW] // 2))
-    i[c + C_WINDOW], i[c + C_RECOVERS] = 1, i[c + C_NUMBER]
+        unlink(i, c + C_AWAY, 0, unit, U_NEXT)
+        _lose(i, c, unit)
+    _recover(f, i, c)
+    i[c + C_WINDOW] = 1
     push(f, i, c)
 
 
 @compiled
-def _lose(f: Floats, i: Ints, c: int, unit: int) -> None:
+def _lose(i: Ints, c: int, unit: int) -> None:
     """A unit that was on its way is to be sent again, in its place of the stream."""
-    frames = i[unit + U_FRAMES]
-    i[c + C_FLIGHT] -= frames
-    i[c + C_LOST_FRAMES] += frames
-    before, at = 0, i[c + C_LOST]
-    while at and i[at + U_PLACE] < i[unit + U_PLACE]:
-        before, at = at, i[at + U_NEXT]
-    i[unit + U_NEXT] = at
-    if before:
-        i[before + U_NEXT] = unit
-    else:
-        i[c + C_LOST] = unit
+    i[c + C_FLIGHT] -= i[unit + U_FRAMES]
+    i[c + C_LOST_FRAMES] += i[unit + U_FRAMES]
+    insert_in_order(i, c + C_LOST, unit, U_PLACE, U_NEXT)
+
+
+@compiled
+def _recover(f: Floats, i: Ints, c: int) -> None:
+    """Something is lost: the window is halved until what has been sent so far has come."""
+    f[c + C_THRESHOLD] = max(2.0, float(i[c + C_WINDOW] // 2))
+    i[c + C_WINDOW], i[c + C_RECOVERS] = int(f[c + C_THRESHOLD]), i[c + C_NUMBER]
 
 
 # ---------------------------------------------------------------- the receiver
@@ -345,14 +340,7 @@ def receive(f: Floats, i: Ints, frame: int) -> None:
     i[unit + U_GOT] = 1
     i[c + C_UNSAID] += i[unit + U_FRAMES]
     at_once = i[c + C_EARLY] != 0 or i[unit + U_PLACE] != i[c + C_EXPECTS]
-    before, at = 0, i[c + C_EARLY]
-    while at and i[at + U_PLACE] < i[unit + U_PLACE]:
-        before, at = at, i[at + U_AFTER]
-    i[unit + U_AFTER] = at
-    if before:
-        i[before + U_AFTER] = unit
-    else:
-        i[c + C_EARLY] = unit
+    insert_in_order(i, c + C_EARLY, unit, U_PLACE, U_AFTER)
     while i[c + C_EARLY] and i[i[c + C_EARLY] + U_PLACE] == i[c + C_EXPECTS]:
         unit = i[c + C_EARLY]
         i[c + C_EARLY] = i[unit + U_AFTER]
@@ -360,20 +348,13 @@ def receive(f: Floats, i: Ints, frame: int) -> None:
         message = i[unit + U_MESSAGE]
         if message:
             at_once = True
-            i[message + M_NEXT] = 0
-            if i[DONE]:
-                i[i[DONE_LAST] + M_NEXT] = message
-            else:
-                i[DONE] = message
-            i[DONE_LAST] = message
+            append(i, DONE, message, M_NEXT)
         _let_go(f, i, unit)
     if at_once or i[c + C_UNSAID] >= 2:
         _acknowledge(f, i, c)
     elif f[c + C_SAYS] == inf:
         f[c + C_SAYS] = f[NOW] + _LATE
-        if f[c + C_SAYS_WATCHED] == inf:
-            f[c + C_SAYS_WATCHED] = f[c + C_SAYS]
-            schedule(f, i, f[c + C_SAYS], ACKNOWLEDGE, c)
+        _see_to(f, i, c, C_SAYS, ACKNOWLEDGE)
 
 
 @compiled
@@ -382,9 +363,8 @@ def at_the_latest(f: Floats, i: Ints, c: int) -> None:
     f[c + C_SAYS_WATCHED] = inf
     if f[c + C_SAYS] <= f[NOW]:
         _acknowledge(f, i, c)
-    elif f[c + C_SAYS] < inf:
-        f[c + C_SAYS_WATCHED] = f[c + C_SAYS]
-        schedule(f, i, f[c + C_SAYS], ACKNOWLEDGE, c)
+    else:
+        _see_to(f, i, c, C_SAYS, ACKNOWLEDGE)
 
 
 @compiled
@@ -410,12 +390,7 @@ def hear(f: Floats, i: Ints, c: int, number: int) -> None:
         got = i[unit + U_GOT] != 0
         lost = not got and (i[c + C_RECOVERS] or i[unit + U_NUMBER] <= number - _UNSURE)
         if got or lost:
-            if before:
-                i[before + U_NEXT] = following
-            else:
-                i[c + C_AWAY] = following
-            if i[c + C_AWAY_LAST] == unit:
-                i[c + C_AWAY_LAST] = before
+            unlink(i, c + C_AWAY, before, unit, U_NEXT)
         else:
             before = unit
         if got:
@@ -426,9 +401,8 @@ def hear(f: Floats, i: Ints, c: int, number: int) -> None:
             _let_go(f, i, unit)
         elif lost:
             if not i[c + C_RECOVERS]:
-                f[c + C_THRESHOLD] = max(2.0, float(i[c + C_WINDOW] // 2))
-                i[c + C_WINDOW], i[c + C_RECOVERS] = int(f[c + C_THRESHOLD]), i[c + C_NUMBER]
-            _lose(f, i, c, unit)
+                _recover(f, i, c)
+            _lose(i, c, unit)
         unit = following
     if oldest >= 0.0:
         _measure(f, i, c, f[NOW] - oldest)
