@@ -16,6 +16,7 @@ from recsim_train.sim.engine import Engine
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
+from recsim_train.sim.messages.gloo_group import Exchanged
 from recsim_train.sim.messages.serving import Direction
 from tests.sim.machine_world import World, move
 from tests.sim.priced import priced
@@ -223,7 +224,10 @@ def test_in_an_exchange_each_waits_for_what_it_sends_and_gets(
     """One sends 100 segments to another, the third next to nothing."""
     world = worlds(3, latency=1e-3)
     sent = {0: [0.0, 100.0 * SEGMENT, 1.0], 1: [1.0, 0.0, 1.0], 2: [1.0, 1.0, 0.0]}
-    ends = world.seconds(*world.meetings(beside=True).exchange([], sent))
+    moved = [
+        Exchanged(sum(sizes), sum(row[me] for row in sent.values())) for me, sizes in sent.items()
+    ]
+    ends = world.seconds(*world.meetings(beside=True).exchange(moved, sent))
     long = 4e-3 + 1e-3 + 101 * SEGMENT / MBIT20
     assert ends[:2] == pytest.approx([long] * 2, rel=0.02)
     assert ends[2] < 4e-3 + 1e-3 + 40 * SEGMENT / MBIT20

@@ -4,8 +4,8 @@ In each step of a collective a thread of gloo's reads what has come and wakes an
 works on it and sends. On a host that all members share these threads want its cores one by one, as
 all others do. Bytes move meanwhile; for those that a member sends its threads wait, too, without
 work. Between hosts the loop handles a member's messages in one go before it is there, and bytes
-with what they take of the cores are one activity of all; what two neighbours on one host send each
-other stays there.
+with what they take of the cores are one activity of all, or messages where others are on its links;
+what two neighbours on one host send each other stays there.
 
 Between hosts a step takes two latencies: gloo sends once the receiver's notice that it is ready has
 come, and that goes out only when the step before is done. So of a ring one pair of neighbours in
@@ -81,14 +81,14 @@ class GlooGroup:
         self._rings: dict[float, tuple[Kind, float]] = {}
         """By price of a byte."""
         apart = world.engine.shared and members[0].host is not members[-1].host
-        self._messages_too = beside
+        self._always_crowded = beside
         self._hop_by_hop = HopByHop(world.machines, members) if apart else None
         """None: all bytes are one activity, as fast as what it uses most."""
 
     @property
     def _by_messages(self) -> HopByHop | None:
         """Where others may use its links, or do so now; else None."""
-        crowded = self._messages_too or any(member.talks for member in self._members)
+        crowded = self._always_crowded or any(member.talks for member in self._members)
         return self._hop_by_hop if crowded else None
 
     def ring(self, size: float) -> list[Event]:
@@ -109,8 +109,7 @@ class GlooGroup:
         if not self._machines.at_once and not self._near:
             hop += SEGMENT / rate  # a frame is whole before it goes on
         latency = unhidden(segments, hop, moving)
-        by_messages = self._by_messages
-        if by_messages is None:
+        if (by_messages := self._by_messages) is None:
             return self._at_once(latency, lambda: self._ring(each, price))
         messages = min(segments, MOST)
         late = (latency - unhidden(messages, hop, moving)) / (messages / 2)
@@ -130,8 +129,7 @@ class GlooGroup:
         crossed *= steps / len(path)  # those that others stand for are in the ring, too
         latency = steps * self._price("collective_step") + (steps + 1) * self._latency
         latency += (crossed + bool(crossed)) * self._machines.farther(members)
-        by_messages = self._by_messages
-        if by_messages is not None:
+        if (by_messages := self._by_messages) is not None:
             messages = min(steps, MOST)
             late = self._price("collective_step") + (steps - messages) / messages * latency / steps
             return by_messages.path(messages, size, late, latency)
@@ -153,9 +151,9 @@ class GlooGroup:
         price = self._price("exchanged_byte")
         latency = 4 * (self._latency + self._machines.farther(self._members))
         latency += 2 * self._price("collective_step")
-        by_messages = self._by_messages
-        if by_messages is not None and self._size == len(self._members):
-            return by_messages.exchange(sent, latency, price)
+        if self._size == len(self._members) and (by_messages := self._by_messages) is not None:
+            most = [max(one.away, one.into) for one in moved]
+            return by_messages.exchange(sent, most, latency, price)
         return self._at_once(latency, lambda: self._exchange(moved, sent, price))
 
     def _price(self, name: str) -> float:

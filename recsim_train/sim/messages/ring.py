@@ -85,15 +85,16 @@ class HopByHop:
         return [self._engine.process(steps())] * len(self._there)
 
     def exchange(
-        self, sent: Mapping[int, Sequence[float]], latency: float, price: float
+        self,
+        sent: Mapping[int, Sequence[float]],
+        most: Sequence[float],
+        latency: float,
+        price: float,
     ) -> list[Event]:
         """Every member sends each other one so many bytes, after the seconds of ``latency``; as
-        `around`. ``sent``: from each member to each, by place; ``price``: of a byte at each end."""
+        `around`. ``sent``: from each member to each, by place; ``most``: by member, what it sends
+        or gets, whichever is more; ``price``: of a byte at each end."""
         members = [route.source for route in self._there]
-        alone = [
-            max(sum(sizes) - sizes[me], sum(sent[other][me] for other in sent if other != me))
-            for me, sizes in sorted(sent.items())
-        ]
         engine, places = self._engine, range(len(members))
         done = [Countdown(engine, 2 * (len(members) - 1)) for _ in places]
 
@@ -107,7 +108,7 @@ class HopByHop:
                     moved.callbacks.append(done[place].arrive)
                     moved.callbacks.append(done[other].arrive)
             yield done[place].done
-            return latency + alone[place] / self._there[place].rate
+            return latency + most[place] / self._there[place].rate
 
         return [engine.process(member(place)) for place in places]
 

@@ -2,8 +2,8 @@
 
 Trainers that wait for each other at a server and stay in step all send, then all wait: each
 direction of its NIC, its cores and its lock are idle half of the time. What parts them is chance.
-On one machine that is the jitter of computations, on hosts of their own mostly what
-else waits for a link (`recsim_train.sim.network`), which hangs on how packets wait for it.
+On one machine that is the jitter of computations, on hosts of their own mostly what else waits for
+a link (`recsim_train.sim.network`), which hangs on how packets wait for it.
 """
 
 from __future__ import annotations
