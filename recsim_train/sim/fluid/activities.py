@@ -15,7 +15,6 @@ from recsim_train.sim.fluid.layout import (
     A_SIBLING,
     A_WORDS,
     A_WORK,
-    C_WHOLE,
     DIGITS,
     DIRTY_RESOURCES,
     DONE,
@@ -38,8 +37,6 @@ from recsim_train.sim.fluid.layout import (
     PACED,
     R_CAP_LOW,
     R_CAPACITY,
-    R_CELL,
-    R_CONTENDED,
     R_COUNT,
     R_DEMAND,
     R_DIRTY,
@@ -104,8 +101,6 @@ def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
         if level != before:
             for use in uses_of(i, kind):
                 used = i[use]
-                if i[used + R_CONTENDED]:
-                    i[i[used + R_CELL] + C_WHOLE] = 1
                 f[used + R_DEMAND] += f[use + 1] * (level - before)
                 f[used + R_CAP_LOW] = min(f[used + R_CAP_LOW], level)
                 _dirty(i, used)
@@ -116,8 +111,6 @@ def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
 def set_capacity(f: Floats, i: Ints, resource: int, capacity: float) -> None:
     """The capacity of a resource changes."""
     f[resource + R_CAPACITY] = capacity
-    if i[resource + R_CONTENDED]:
-        i[i[resource + R_CELL] + C_WHOLE] = 1
     if i[resource + R_COUNT]:
         _dirty(i, resource)
         touch(i, i[i[resource + R_USERS]])  # one is enough: its cell is solved as a whole

@@ -15,8 +15,6 @@ from recsim_train.sim.fluid.layout import (
     C_LAST,
     C_NEXT,
     C_SIZE,
-    C_TOUCHED,
-    C_WHOLE,
     DIRTY_CELLS,
     DIRTY_KINDS,
     DIRTY_RESOURCES,
@@ -43,7 +41,6 @@ from recsim_train.sim.fluid.layout import (
     users_of,
     uses_of,
 )
-from recsim_train.sim.fluid.ripple import ripple
 
 # ---------------------------------------------------------------- what hangs together
 
@@ -62,8 +59,6 @@ def _new_cell(f: Floats, i: Ints, first: int) -> int:
     i[cell + C_SIZE] = 1
     i[cell + C_AGE] = 0
     i[cell + C_DIRTY] = 0
-    i[cell + C_WHOLE] = 1
-    i[cell + C_TOUCHED] = 0
     i[first + R_CELL] = cell
     i[first + R_NEXT] = 0
     return cell
@@ -85,8 +80,6 @@ def _join(f: Floats, i: Ints, a: int, b: int) -> int:
     i[a + C_LAST] = i[b + C_LAST]
     i[a + C_SIZE] += i[b + C_SIZE]
     i[b + C_FIRST] = 0
-    i[a + C_WHOLE] |= i[b + C_WHOLE]
-    i[a + C_TOUCHED] += i[b + C_TOUCHED]
     _dirty_cell(i, b)  # where it is found and freed
     return a
 
@@ -128,7 +121,6 @@ def _regroup(f: Floats, i: Ints, cell: int, now: float) -> None:
                         i[made + C_SIZE] += 1
             resource = i[resource + R_NEXT]
         solve_cell(f, i, made, now)
-        i[made + C_WHOLE] = 0
 
 
 @compiled
@@ -144,14 +136,11 @@ def _contention(f: Floats, i: Ints) -> None:
                 _dirty_cell(i, _new_cell(f, i, resource))
             else:
                 i[i[resource + R_CELL] + C_AGE] = 1 << 40  # it no longer hangs together
-                i[i[resource + R_CELL] + C_WHOLE] = 1
                 _dirty_cell(i, i[resource + R_CELL])
             for at in users_of(i, resource):
                 touch(i, i[at])
         elif full:
-            cell = i[resource + R_CELL]
-            i[cell + C_TOUCHED] += 1
-            _dirty_cell(i, cell)
+            _dirty_cell(i, i[resource + R_CELL])
         resource = i[resource + R_NEXT_DIRTY]
 
 
@@ -186,18 +175,15 @@ def solve(f: Floats, i: Ints, now: float) -> None:
             i[cell + C_NEXT] = left
             left = cell
         cell = after
-    ripple(f, i, now)
     i[DIRTY_RESOURCES] = 0
     while left:
         cell, left = left, i[left + C_NEXT]
-        i[cell + C_DIRTY] = i[cell + C_TOUCHED] = 0
+        i[cell + C_DIRTY] = 0
         i[cell + C_AGE] += 1
-        if i[cell + C_WHOLE]:
-            if i[cell + C_AGE] > i[cell + C_SIZE]:
-                _regroup(f, i, cell, now)
-            else:
-                i[cell + C_WHOLE] = 0
-                solve_cell(f, i, cell, now)
+        if i[cell + C_AGE] > i[cell + C_SIZE]:
+            _regroup(f, i, cell, now)
+        else:
+            solve_cell(f, i, cell, now)
     i[DIRTY_CELLS] = 0
     kind = i[DIRTY_KINDS]
     while kind:

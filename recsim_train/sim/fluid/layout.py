@@ -78,15 +78,13 @@ E_DUE, E_PLACE, E_KIND = range(3)
     C_AGE,  # solves since it was last seen to hang together
     C_DIRTY,
     C_NEXT,  # chain of dirty cells, or of free ones
-    C_WHOLE,  # 1: it is to be solved as a whole
-    C_TOUCHED,  # resources that changed since the last solve
     C_WORDS,
-) = range(9)
+) = range(7)
 
 # Resource. First what filling uses.
 (
     R_CAPACITY,
-    R_LEFT,  # filling: capacity not yet given to frozen kinds; where it is not full: what is left
+    R_LEFT,  # filling: capacity not yet given to frozen kinds
     R_PULL,  # filling: consumption per unit of level by kinds still rising
     R_RISING,  # filling: kinds still rising
     R_FLOOR,  # filling: below this the pull has lost its digits
@@ -115,9 +113,8 @@ E_DUE, E_PLACE, E_KIND = range(3)
     R_DIRTY,
     R_NEXT_DIRTY,
     R_PACE,  # limits the paced cap of whoever uses it
-    R_LISTED,  # 1: a ripple is to come by
     R_WORDS,
-) = range(32)
+) = range(31)
 R_DUE = R_ENTRY
 
 # Kind. From its address on: what filling uses, then (resource, pull) for each use, then
