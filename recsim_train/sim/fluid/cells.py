@@ -1,24 +1,16 @@
 """Which contended resources hang together by kinds that use several of them: cells.
 
-Cells are kept from one solve to the next. What a change joins is joined at once; whether a cell has
-fallen apart is looked at only now and then, because solving two parts as one is right, too.
+Only cells that a change touches are solved. Which these are is found anew each time, since filling
+looks at all of a cell anyway.
 """
 
 from __future__ import annotations
 
-from recsim_train.sim.fluid.clocks import enlist, let_go, touch
-from recsim_train.sim.fluid.fill import solve_cell
+from recsim_train.sim.fluid.clocks import let_go, touch
+from recsim_train.sim.fluid.fill import fill
 from recsim_train.sim.fluid.layout import (
-    C_AGE,
-    C_DIRTY,
-    C_FIRST,
-    C_LAST,
-    C_NEXT,
-    C_SIZE,
-    DIRTY_CELLS,
     DIRTY_KINDS,
     DIRTY_RESOURCES,
-    FREE_CELL,
     FULL,
     K_COUNT,
     K_DIRTY,
@@ -27,12 +19,10 @@ from recsim_train.sim.fluid.layout import (
     LIST,
     MARK,
     R_CAPACITY,
-    R_CELL,
     R_CONTENDED,
     R_DEMAND,
     R_DIRTY,
     R_MARK,
-    R_NEXT,
     R_NEXT_DIRTY,
     SOLVES,
     Floats,
@@ -42,85 +32,26 @@ from recsim_train.sim.fluid.layout import (
     uses_of,
 )
 
-# ---------------------------------------------------------------- what hangs together
-
 
 @compiled
-def _dirty_cell(i: Ints, cell: int) -> None:
-    enlist(i, cell, C_DIRTY, C_NEXT, DIRTY_CELLS)
-
-
-@compiled
-def _new_cell(f: Floats, i: Ints, first: int) -> int:
-    """A cell of one resource so far."""
-    cell: int = i[FREE_CELL]
-    i[FREE_CELL] = i[cell + C_NEXT]
-    i[cell + C_FIRST] = i[cell + C_LAST] = first
-    i[cell + C_SIZE] = 1
-    i[cell + C_AGE] = 0
-    i[cell + C_DIRTY] = 0
-    i[first + R_CELL] = cell
-    i[first + R_NEXT] = 0
-    return cell
-
-
-@compiled
-def _join(f: Floats, i: Ints, a: int, b: int) -> int:
-    """Merge two cells; returns the one that is left."""
-    if a == b:
-        return a
-    if i[a + C_SIZE] < i[b + C_SIZE]:
-        a, b = b, a
-    resource = i[b + C_FIRST]
-    i[i[a + C_LAST] + R_NEXT] = resource
-    while resource:
-        i[resource + R_CELL] = a
-        resource = i[resource + R_NEXT]
-    i[a + C_AGE] = max(i[a + C_AGE], i[b + C_AGE])
-    i[a + C_LAST] = i[b + C_LAST]
-    i[a + C_SIZE] += i[b + C_SIZE]
-    i[b + C_FIRST] = 0
-    _dirty_cell(i, b)  # where it is found and freed
-    return a
-
-
-@compiled
-def _regroup(f: Floats, i: Ints, cell: int, now: float) -> None:
-    """Find out anew what hangs together in a cell, and solve each part."""
-    i[MARK] += 1
-    mark = i[MARK]
-    base, size = i[LIST], 0
-    resource = i[cell + C_FIRST]
-    while resource:
-        if i[resource + R_CONTENDED]:
-            i[base + size] = resource
-            size += 1
-        resource = i[resource + R_NEXT]
-    i[cell + C_NEXT] = i[FREE_CELL]
-    i[FREE_CELL] = cell
-    for at in range(base, base + size):
-        resource = i[at]
-        if i[resource + R_MARK] == mark:
-            continue
-        i[resource + R_MARK] = mark
-        made = _new_cell(f, i, resource)
-        while resource:  # the chain grows while it is walked
-            for user in users_of(i, resource):
-                kind = i[user]
-                if i[kind + K_MARK] == mark:
-                    continue
+def _solve_around(f: Floats, i: Ints, first: int, mark: int, now: float) -> None:
+    """Solve the cell of a contended resource, unless it has been solved: it has the ``mark``."""
+    if i[first + R_MARK] == mark:
+        return
+    base, size, at = i[LIST], 1, 0
+    i[first + R_MARK], i[base] = mark, first
+    while at < size:  # the list grows meanwhile
+        for user in users_of(i, i[base + at]):
+            kind = i[user]
+            if i[kind + K_MARK] != mark:
                 i[kind + K_MARK] = mark
                 for use in uses_of(i, kind):
-                    other = i[use]
-                    if i[other + R_CONTENDED] and i[other + R_MARK] != mark:
-                        i[other + R_MARK] = mark
-                        i[other + R_CELL] = made
-                        i[other + R_NEXT] = 0
-                        i[i[made + C_LAST] + R_NEXT] = other
-                        i[made + C_LAST] = other
-                        i[made + C_SIZE] += 1
-            resource = i[resource + R_NEXT]
-        solve_cell(f, i, made, now)
+                    resource = i[use]
+                    if i[resource + R_CONTENDED] and i[resource + R_MARK] != mark:
+                        i[resource + R_MARK], i[base + size] = mark, resource
+                        size += 1
+        at += 1
+    fill(f, i, size, now)
 
 
 @compiled
@@ -132,15 +63,8 @@ def _contention(f: Floats, i: Ints) -> None:
         full = f[resource + R_DEMAND] > f[resource + R_CAPACITY] * FULL
         if full != (i[resource + R_CONTENDED] == 1):
             i[resource + R_CONTENDED] = 1 if full else 0
-            if full:
-                _dirty_cell(i, _new_cell(f, i, resource))
-            else:
-                i[i[resource + R_CELL] + C_AGE] = 1 << 40  # it no longer hangs together
-                _dirty_cell(i, i[resource + R_CELL])
             for at in users_of(i, resource):
                 touch(i, i[at])
-        elif full:
-            _dirty_cell(i, i[resource + R_CELL])
         resource = i[resource + R_NEXT_DIRTY]
 
 
@@ -150,41 +74,26 @@ def solve(f: Floats, i: Ints, now: float) -> None:
     if i[DIRTY_KINDS] == 0:
         return
     i[SOLVES] += 1
+    i[MARK] += 1
+    mark = i[MARK]
     _contention(f, i)
     kind = i[DIRTY_KINDS]
     while kind:
         if i[kind + K_COUNT]:
-            cell = 0
+            contended = False
             for use in uses_of(i, kind):
-                resource = i[use]
-                if i[resource + R_CONTENDED]:
-                    cell = _join(f, i, cell, i[resource + R_CELL]) if cell else i[resource + R_CELL]
-            if cell:
-                _dirty_cell(i, cell)
-            else:
+                if i[i[use] + R_CONTENDED]:
+                    contended = True
+                    _solve_around(f, i, i[use], mark, now)
+            if not contended:
                 let_go(f, i, kind, now)
         kind = i[kind + K_NEXT_DIRTY]
-    # cells that were merged into others are free before the others may need new ones
-    cell, left = i[DIRTY_CELLS], 0
-    while cell:
-        after = i[cell + C_NEXT]
-        if i[cell + C_FIRST] == 0:
-            i[cell + C_NEXT] = i[FREE_CELL]
-            i[FREE_CELL] = cell
-        else:
-            i[cell + C_NEXT] = left
-            left = cell
-        cell = after
+    resource = i[DIRTY_RESOURCES]
+    while resource:  # those that have lost a kind
+        if i[resource + R_CONTENDED]:
+            _solve_around(f, i, resource, mark, now)
+        resource = i[resource + R_NEXT_DIRTY]
     i[DIRTY_RESOURCES] = 0
-    while left:
-        cell, left = left, i[left + C_NEXT]
-        i[cell + C_DIRTY] = 0
-        i[cell + C_AGE] += 1
-        if i[cell + C_AGE] > i[cell + C_SIZE]:
-            _regroup(f, i, cell, now)
-        else:
-            solve_cell(f, i, cell, now)
-    i[DIRTY_CELLS] = 0
     kind = i[DIRTY_KINDS]
     while kind:
         i[kind + K_DIRTY] = 0

@@ -1,4 +1,4 @@
-"""Max-min fair rates of one cell as a whole: progressive filling."""
+"""Max-min fair rates of one cell: progressive filling."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from math import inf
 from recsim_train.sim.fluid.clocks import hold, let_go, reschedule
 from recsim_train.sim.fluid.heaps import drop, heapify, sift
 from recsim_train.sim.fluid.layout import (
-    C_FIRST,
     DIGITS,
     K_AT,
     K_DIRTY,
     K_FROZEN,
     K_LEVEL,
     K_MARK,
+    LIST,
     MARK,
     R_CAP_LOW,
     R_CAPACITY,
@@ -23,7 +23,6 @@ from recsim_train.sim.fluid.layout import (
     R_HELD,
     R_LEFT,
     R_LEVEL,
-    R_NEXT,
     R_PULL,
     R_RISING,
     R_SINCE,
@@ -36,8 +35,6 @@ from recsim_train.sim.fluid.layout import (
     users_of,
     uses_of,
 )
-
-# ---------------------------------------------------------------- filling
 
 
 @compiled
@@ -66,12 +63,11 @@ def _freeze(f: Floats, i: Ints, kind: int, level: float, mark: int, full: int) -
 
 
 @compiled
-def _caps(f: Floats, i: Ints, cell: int, base: int, mark: int) -> int:
+def _caps(f: Floats, i: Ints, count: int, base: int, mark: int) -> int:
     """Make the heap of the caps of all kinds that still rise; returns its length."""
     size = 0
-    resource = i[cell + C_FIRST]
-    while resource:
-        lowest = inf
+    for place in range(count):
+        resource, lowest = i[i[LIST] + place], inf
         for at in users_of(i, resource):
             kind = i[at]
             lowest = min(lowest, f[kind + K_LEVEL])
@@ -81,37 +77,33 @@ def _caps(f: Floats, i: Ints, cell: int, base: int, mark: int) -> int:
                 i[base + 2 * size + 1] = kind
                 size += 1
         f[resource + R_CAP_LOW] = lowest
-        resource = i[resource + R_NEXT]
     heapify(f, i, base, size)
     return size
 
 
 @compiled
-def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
-    """Progressive filling of a cell.
+def fill(f: Floats, i: Ints, count: int, now: float) -> None:
+    """Solve the cell of the first ``count`` resources of the list: progressive filling.
 
     What a resource offers to those that still rise only grows while others stop, so an old figure
     is a lower bound, and only the smallest has to be worked out anew.
     """
     i[U(MARK)] += 1
     mark = i[U(MARK)]
-    base, resources = i[U(SCRATCH)], 0
+    base, resources = i[U(SCRATCH)], count
     lowest_cap = inf
     level = 0.0
-    resource = i[U(cell + C_FIRST)]
-    while resource:
+    for place in range(count):
+        resource = i[U(i[U(LIST)] + place)]
         f[U(resource + R_LEFT)] = f[U(resource + R_CAPACITY)]
         f[U(resource + R_PULL)] = f[U(resource + R_TOTAL)]
         i[U(resource + R_RISING)] = i[U(resource + R_COUNT)]
         lowest_cap = min(lowest_cap, f[U(resource + R_CAP_LOW)])
-        if i[U(resource + R_RISING)] > 0:
-            at = base + 2 * resources
-            pull = f[U(resource + R_PULL)]
-            f[U(resource + R_FLOOR)] = pull * DIGITS
-            f[U(at)] = f[U(resource + R_LEFT)] / pull
-            i[U(at + 1)] = resource
-            resources += 1
-        resource = i[U(resource + R_NEXT)]
+        at = base + 2 * place
+        pull = f[U(resource + R_PULL)]
+        f[U(resource + R_FLOOR)] = pull * DIGITS
+        f[U(at)] = f[U(resource + R_LEFT)] / pull
+        i[U(at + 1)] = resource
     heapify(f, i, base, resources)
     caps, capped = base + 2 * resources, -1  # heap of caps: made when the first one may bind
     while resources:
@@ -129,7 +121,7 @@ def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
                 continue
         if lowest_cap <= max(level, fits):
             if capped < 0:
-                capped = _caps(f, i, cell, caps, mark)
+                capped = _caps(f, i, count, caps, mark)
             stopped = False
             while capped and f[U(caps)] <= max(level, fits):
                 kind = i[U(caps + 1)]
@@ -152,16 +144,9 @@ def _fill(f: Floats, i: Ints, cell: int, now: float) -> None:
                 _freeze(f, i, kind, level, mark, resource)
                 if i[U(kind + K_AT)] != resource or i[U(kind + K_DIRTY)]:
                     hold(f, i, kind, resource, now)
-
-
-@compiled
-def solve_cell(f: Floats, i: Ints, cell: int, now: float) -> None:
-    """Levels of a cell's resources, and when the first that each holds back is done."""
-    _fill(f, i, cell, now)
-    resource = i[U(cell + C_FIRST)]
-    while resource:
+    for place in range(count):
+        resource = i[U(i[U(LIST)] + place)]
         if i[U(resource + R_HELD)]:
             reschedule(f, i, resource, now)
         else:
             f[U(resource + R_LEVEL)] = 0.0
-        resource = i[U(resource + R_NEXT)]

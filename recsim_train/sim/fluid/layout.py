@@ -53,34 +53,21 @@ DIGITS = 1e-4
     PACED,  # 1: the pace of some resource has changed
     DIRTY_KINDS,  # chains of what changed since the last solve
     DIRTY_RESOURCES,
-    DIRTY_CELLS,
     FREE_ACTIVITY,  # chains of records to use again
-    FREE_CELL,
     TOP,  # first word never used
     HEAP,  # binary heap of entries by due time: its words, its length
     HEAP_SIZE,
     SCRATCH,  # words for two heaps of (key, record) pairs
-    LIST,  # words for a list of resources
+    LIST,  # words for the resources of a cell
     DONE,  # groups finished by the last call, first and last
     DONE_LAST,
     PENDING,  # (kind, work, group) triples that are to start
     HEAD_WORDS,
-) = range(18)
+) = range(16)
 
 # An entry of the heap of what is due: a kind that runs at its cap, or a resource for the first kind
 # that it holds back. Place: in the heap, from 1; 0: not there. Kind: or minus the resource.
 E_DUE, E_PLACE, E_KIND = range(3)
-# A cell: contended resources that hang together by kinds.
-(
-    C_FIRST,  # chain of its resources; 0: merged into another cell
-    C_LAST,
-    C_SIZE,
-    C_AGE,  # solves since it was last seen to hang together
-    C_DIRTY,
-    C_NEXT,  # chain of dirty cells, or of free ones
-    C_WORDS,
-) = range(7)
-
 # Resource. First what filling uses.
 (
     R_CAPACITY,
@@ -107,14 +94,12 @@ E_DUE, E_PLACE, E_KIND = range(3)
     R_PLACE,
     R_SELF,
     R_CAP_LOW,  # no user's cap level is below
-    R_CELL,
-    R_NEXT,
     R_MARK,
     R_DIRTY,
     R_NEXT_DIRTY,
     R_PACE,  # limits the paced cap of whoever uses it
     R_WORDS,
-) = range(31)
+) = range(29)
 R_DUE = R_ENTRY
 
 # Kind. From its address on: what filling uses, then (resource, pull) for each use, then

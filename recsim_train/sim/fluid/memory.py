@@ -71,7 +71,7 @@ class WordBlock(Words):
             self.ints[lay.LIST] = self.take(self._holds)
 
     def resource(self, capacity: float, pace: float) -> int:
-        """A new resource, and a cell in case that it needs one."""
+        """A new resource."""
         self.align()
         address = self.take(lay.R_WORDS)
         floats = self.floats
@@ -80,9 +80,6 @@ class WordBlock(Words):
         for field in (lay.R_CAP_LOW, lay.R_DUE, lay.R_FIRST_KEY):
             floats[address + field] = inf
         self.ints[address + lay.R_SELF] = -address
-        cell = self.take(lay.C_WORDS)
-        self.ints[cell + lay.C_NEXT] = self.ints[lay.FREE_CELL]
-        self.ints[lay.FREE_CELL] = cell
         self.resources += 1
         self._fit()
         return address
