@@ -20,7 +20,7 @@ from recsim_train.executor.link.collectives import Collective
 from recsim_train.executor.link.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.link.tensors import Answer
 from recsim_train.executor.link.transport import Channel, Pending, Port, ServiceKind
-from recsim_train.executor.process.scheduling import batch_scheduling, ordinary_scheduling
+from recsim_train.executor.process.scheduling import schedule
 from recsim_train.executor.values import RealBlock, RealParts
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -67,7 +67,7 @@ def _cpu() -> float:
 def _joined(rank: int, store: str) -> Iterator[tuple[list[End], dist.ProcessGroup]]:
     """This process's ends of `_PAIRS` connections to the other one, and a group of both."""
     shared = FileStore(store, 2)
-    batch_scheduling()  # as the executor's processes, while gloo makes its threads
+    schedule("SCHED_BATCH")  # as the executor's processes, while gloo makes its threads
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=_TIMEOUT)
     try:
         key = ServiceKind.DENSE, 0
@@ -79,7 +79,7 @@ def _joined(rank: int, store: str) -> Iterator[tuple[list[End], dist.ProcessGrou
         else:
             ends = [transport.ports(client, _CLIENT, [key])[0] for client in range(_PAIRS)]
         collective = dist.new_group()
-        ordinary_scheduling()
+        schedule("SCHED_OTHER")
         yield ends, collective
         dist.barrier()
     finally:

@@ -11,11 +11,12 @@ Training rows are those after the first ``data.eval_rows``, which are held out, 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Dealt(NamedTuple):
     start: int
 
 
-class BatchStream(ABC):
+class BatchStream(AbstractContextManager["BatchStream"]):
     """Batches for some loops, in stream order; an iterator and a context manager."""
 
     def __init__(self, dealt: Dealt) -> None:
@@ -95,9 +96,6 @@ class BatchStream(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close files."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -26,7 +26,7 @@ from recsim_train.executor.link.rendezvous import make_group
 from recsim_train.executor.part import EmulatedRoles, LostPeerError
 from recsim_train.executor.process import carried
 from recsim_train.executor.process.peers import Peers
-from recsim_train.executor.process.scheduling import batch_scheduling
+from recsim_train.executor.process.scheduling import schedule
 from recsim_train.placement.plan import Plan
 
 SPEC = "plan.pickle"
@@ -169,7 +169,7 @@ def write_spec(
 
 def main() -> None:
     """Entry point."""
-    scheduled = batch_scheduling()  # before gloo has threads
+    scheduled = schedule("SCHED_BATCH")  # before gloo has threads
     sys.setswitchinterval(0.0005)
     say(sched_batch=scheduled)
     run_role(Path(sys.argv[1]), int(sys.argv[2]))

@@ -25,7 +25,6 @@ from recsim_train.executor.process.merge import merge
 from recsim_train.executor.process.so_far import SoFar, TrainerSaid
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
-from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.progress import Meter, unseen
 from recsim_train.trace.record import Outcome
 
@@ -84,7 +83,7 @@ def execute(
     progress: Meter | None = None,
     keep_state: Path | None = None,
     hosts: EmulatedCluster | None = None,
-    times: dict[str, ProcessTimes] | None = None,
+    times: EmulatedRoles | None = None,
 ) -> Outcome:
     """Run a plan on this machine and return its measurements.
 
@@ -96,7 +95,7 @@ def execute(
     """
     check_cache(plan)
     _check_locks(staging)
-    emulated = None if hosts is None and times is None else EmulatedRoles(times)
+    emulated = times if hosts is None else times or {}
     write_spec(staging, plan, keep_state, emulated)
     messages: queue.Queue[tuple[Child, dict[str, Any]]] = queue.Queue()
     children: list[Child] = []

@@ -29,7 +29,7 @@ from recsim_train.executor.process import clocks
 from recsim_train.executor.process.attend import attend, in_thread
 from recsim_train.executor.process.evaluate import evaluate
 from recsim_train.executor.process.peers import Peers
-from recsim_train.executor.process.scheduling import ordinary_scheduling
+from recsim_train.executor.process.scheduling import schedule
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.shards.mixcache import MixCache
@@ -71,8 +71,8 @@ class Role:
     ) -> None:
         """``emulated``: None, where roles run on this machine itself."""
         self.modelled: ModelledCompute | None = None
-        if emulated is not None and emulated.times is not None:
-            self.modelled = install(emulated.times[instance.name], plan.experiment.seed)
+        if emulated:
+            self.modelled = install(emulated[instance.name], plan.experiment.seed)
             set_pace(self.modelled)
         self.plan, self.instance, self.store, self.peers = plan, instance, store, peers
         self.started = False
@@ -140,7 +140,7 @@ class Role:
             askers = {number: self._asked_by(number, t) for number, _, t in self.clients}
             rank = plan.rank(instance)
             self.transport = TcpTransport(plan, rank, store, self.timeout, askers, peers.labels)
-            ordinary_scheduling()
+            schedule("SCHED_OTHER")
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
