@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibration.own import caches, nets
-from recsim_train.calibration.own.bench import Bench, Timed
+from recsim_train.calibration.own.bench import Bench, Micro, Timed
 from recsim_train.executor.link.tensors import HALF, narrow, widen
 from recsim_train.executor.net import kernels, net_kernels, sparse
 from recsim_train.executor.net.state import DenseState
@@ -59,10 +59,8 @@ def _left(plan: Plan) -> bool:
     return shared and dense is not None and dense.shards[0].host.role == "dense_server"
 
 
-class Vectors:
+class Vectors(Micro):
     """One call for each shape."""
-
-    period = 1
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench

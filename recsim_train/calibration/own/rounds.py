@@ -112,7 +112,7 @@ class Clock:
     """Times operations: CPU seconds of the calling thread, or with a pool of the whole process."""
 
     def __init__(self, plan: Plan, *, pooled: bool = False) -> None:
-        self._plan, self._pooled = plan, pooled
+        self._plan = plan
         self._now: Callable[[], float] = time.process_time if pooled else time.thread_time
         self._scopes: dict[object, _Described] = {}
         self.tallies: dict[tuple[object, ...], CallTally] = {}
