@@ -12,8 +12,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Self
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import Any
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.executor.process import forkserver
@@ -23,8 +23,8 @@ _ENDING = 60.0
 """Seconds that a process may take to end that is killed."""
 
 
-class MeasuringProcess:
-    """One measuring process."""
+class MeasuringProcess(AbstractContextManager["MeasuringProcess"]):
+    """One measuring process, killed at the end of its context."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class MeasuringProcess:
         """
         self.part = part
         self._limit = limit
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__()
         module = "recsim_train.calibration.probe"
         self._process = forkserver.start(module, [part], self._errors, place)
         self._lines: queue.Queue[bytes | None] = queue.Queue()
@@ -89,18 +89,12 @@ class MeasuringProcess:
         text = self._errors.read()[-_KEPT_ERRORS:].decode(errors="replace").strip()
         return text.splitlines()[-1] if text else f"exit code {code}"
 
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the process if it still runs."""
         self._process.send_signal(signal.SIGKILL)
         self._process.poll(_ENDING)
         self._process.stdin.close()
         self._errors.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 @contextmanager

@@ -20,8 +20,10 @@ not move every price.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,11 +189,8 @@ def _resamples(groups: list[str], generator: np.random.Generator) -> list[NDArra
 def _cross_validate(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> dict[str, Array]:
     """By group, log(predicted / measured) of its observations. Two folds, alternating within each
     group in the order of the grid."""
-    fold = np.zeros(len(groups), dtype=np.int64)
-    seen: dict[str, int] = {}
-    for i, group in enumerate(groups):
-        fold[i] = seen.get(group, 0) % 2
-        seen[group] = seen.get(group, 0) + 1
+    turn: defaultdict[str, count[int]] = defaultdict(count)
+    fold = np.array([next(turn[group]) % 2 for group in groups])
     found: dict[str, list[float]] = {}
     for held in (0, 1):
         train = [i for i in range(len(groups)) if fold[i] != held]

@@ -86,12 +86,9 @@ def take_turns(
     seconds: float, next_line: Callable[[], str], tick: Callable[[], None]
 ) -> list[float]:
     """For how long this process kept the first core, each time, in windows as `measure_busy`, while
-    another such process wants it; nothing where the system ties no process to a core."""
+    another such process wants it."""
     kept: list[float] = []
-    if not hasattr(os, "sched_setaffinity"):
-        seconds = 0.0
-    else:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     tick()
     while not json.loads(next_line()):
         begin = last = time.perf_counter()

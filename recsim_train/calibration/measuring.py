@@ -10,14 +10,13 @@ from typing import Any
 from recsim_train.calibration import grid, meet, reads, talk
 from recsim_train.calibration.child import MeasuringProcess, answers, both_ends, side_by_side
 from recsim_train.calibration.own import unit
+from recsim_train.calibration.own.measure import MOST_BUSY
 from recsim_train.calibration.prices import Crowd, contention
 from recsim_train.calibration.stages import Stages
 from recsim_train.results import environment
 
 _LIMIT = 150.0
 """Seconds that one part may take; each takes a fraction of it on an idle machine."""
-MOST_BUSY = 8
-"""Processes that are run side by side at most."""
 _BUSY_TURNS = 10
 """Turns of one busy process and of all."""
 CORES, OPERATIONS, LOCK, MESSAGES = "cores", "operations", "interpreter lock", "messages"

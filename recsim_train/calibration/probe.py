@@ -11,6 +11,7 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.process.entry import say
 
 Request = dict[str, Any]
-
-
-def _tick() -> None:
-    say(tick=True)
+_tick = partial(say, tick=True)
 
 
 def measure(part: str, request: Request) -> object:
@@ -65,11 +63,11 @@ def _operations(folder: str) -> int:
     from recsim_train.calibration.own.measure import CELLS
     from recsim_train.calibration.own.rounds import PlanRounds
     from recsim_train.executor.process import carried
-    from recsim_train.executor.process.scheduling import ordinary_scheduling
+    from recsim_train.executor.process.scheduling import schedule
 
     plan, cells, own = pickle.loads((Path(folder) / CELLS).read_bytes())
     carried.unpack(own)
-    ordinary_scheduling()  # as the executor's threads beside gloo's
+    schedule("SCHED_OTHER")  # as the executor's threads beside gloo's
     windows = 0
     with ThreadPoolExecutor(1) as pool:
         rounds = pool.submit(PlanRounds, plan, cells).result()

@@ -26,12 +26,12 @@ from recsim_train.calibration.measuring import (
     CORES,
     LOCK,
     MESSAGES,
-    MOST_BUSY,
     READING,
     REQUESTS,
     Measuring,
 )
 from recsim_train.calibration.measuring import seconds_of as measured_seconds
+from recsim_train.calibration.own.measure import MOST_BUSY
 from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,

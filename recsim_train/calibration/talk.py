@@ -172,14 +172,22 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     trainers = trainers_on(cores)
     with known(Talk):
         for number, execution, shorter in _runs(quick=quick):
-            asks, setting, batch, steps = RUNS[number]
-            path = folder / f"talk-{number}.tsv"
-            if not path.exists():
-                write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
-            run = experiment(asks, setting, batch, trainers, steps // shorter, path, execution)
+            asks, _, _, steps = RUNS[number]
+            run = run_of(number, trainers, steps // shorter, folder, execution)
             found.append(_talked(run, asks, execution))
             tick()
     return found
+
+
+def run_of(
+    number: int, trainers: int, steps: int, folder: Path, execution: Execution
+) -> Experiment:
+    """The experiment of one of `RUNS`, whose rows lie in the folder."""
+    asks, setting, batch, _ = RUNS[number]
+    path = folder / f"talk-{number}.tsv"
+    if not path.exists():
+        write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
+    return experiment(asks, setting, batch, trainers, steps, path, execution)
 
 
 @contextmanager
@@ -205,11 +213,9 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     calls["effect"] = ledger.spent(RUNTIME) / (asking.effects * iterations)
     calls["asking"] = ledger.spent(ASKING) / (sum(asking.requests.values()) * iterations)
     gloo = execution.transport == "gloo"
-    price, messages = "message", asking.messages
-    if gloo:
-        price, messages = "gloo_message", asking.over_gloo
+    sent = {"gloo_message": 2.0 * asking.over_gloo} if gloo else {"message": 2.0 * asking.messages}
     shares = execution.shared_memory and not gloo
-    work = _bytes(_payloads(run, asks), shares=shares) | {price: 2.0 * messages}
+    work = _bytes(_payloads(run, asks), shares=shares) | sent
     # as users' runs travel; what other ways cost has prices of its own
     own = OwnRun.of(plan, outcome) if execution == Execution() else None
     moved = moved_bytes(run.model, plan.examples)

@@ -114,26 +114,24 @@ def fit_threads(
         if seen.weights[:, place].max() < _SHOWN:
             laws[group] = ASSUMED_THREADS.of(group)
             continue
-        share = float(serial[place])
-        sure = share > 1.01 * _LEAST
-        share = share if sure else _LEAST
-        law: dict[str, Any] = {"serial": share, "overhead": min(share, float(overhead[place]))}
-        if sure:
-            error = min(1.0, max(_NOISE, float(spread[place]) / share))
-            law |= {"uncertainty": error, "basis": "fit"}
-        else:
-            law |= {"uncertainty": 1.0, "basis": "limit"}
-        laws[group] = Scaling.model_construct(**law)
+        sure = serial[place] > 1.01 * _LEAST
+        share = float(serial[place]) if sure else _LEAST
+        laws[group] = Scaling.model_construct(
+            serial=share,
+            overhead=min(share, float(overhead[place])),
+            uncertainty=min(1.0, max(_NOISE, float(spread[place]) / share)) if sure else 1.0,
+            basis="fit" if sure else "limit",
+        )
     if seen.woken.any():
         error = float(np.std([once for _, once in samples])) / wake if wake > _LEAST else 1.0
-        known: dict[str, Any] = {"uncertainty": min(1.0, max(_NOISE, error)), "basis": "fit"}
-        if error >= 1.0:
-            known = {"uncertainty": 1.0, "basis": "limit"}
-        known |= {
-            part: share * ASSUMED_THREADS.wake.wall
-            for part, share in (("wall", wake), ("caller", caller), ("pool", pool))
-        }
-        laws["wake"] = Waking.model_construct(**known)
+        assumed = ASSUMED_THREADS.wake.wall
+        laws["wake"] = Waking.model_construct(
+            wall=wake * assumed,
+            caller=caller * assumed,
+            pool=pool * assumed,
+            uncertainty=min(1.0, max(_NOISE, error)),
+            basis="fit" if error < 1.0 else "limit",
+        )
     found = Threads.model_construct(measured=threads, **laws)
 
     def error_of(some: _Seen) -> str:

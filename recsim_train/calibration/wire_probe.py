@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import resource
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from statistics import median
@@ -20,7 +20,7 @@ from recsim_train.executor.link.collectives import Collective
 from recsim_train.executor.link.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.link.tensors import Answer
 from recsim_train.executor.link.transport import Channel, Pending, Port, ServiceKind
-from recsim_train.executor.process.scheduling import batch_scheduling, ordinary_scheduling
+from recsim_train.executor.process.scheduling import schedule
 from recsim_train.executor.values import RealBlock, RealParts
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -67,7 +67,7 @@ def _cpu() -> float:
 def _joined(rank: int, store: str) -> Iterator[tuple[list[End], dist.ProcessGroup]]:
     """This process's ends of `_PAIRS` connections to the other one, and a group of both."""
     shared = FileStore(store, 2)
-    batch_scheduling()  # as the executor's processes, while gloo makes its threads
+    schedule("SCHED_BATCH")  # as the executor's processes, while gloo makes its threads
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=_TIMEOUT)
     try:
         key = ServiceKind.DENSE, 0
@@ -79,7 +79,7 @@ def _joined(rank: int, store: str) -> Iterator[tuple[list[End], dist.ProcessGrou
         else:
             ends = [transport.ports(client, _CLIENT, [key])[0] for client in range(_PAIRS)]
         collective = dist.new_group()
-        ordinary_scheduling()
+        schedule("SCHED_OTHER")
         yield ends, collective
         dist.barrier()
     finally:
@@ -126,11 +126,8 @@ def _repeats(size: int, rate: float = 1.5e9) -> int:
 def _sources(size: int) -> list[torch.Tensor]:
     """Tensors to send in turn, together larger than a core's caches: a real one has just been
     made from other data. What is received goes into new memory, as in a run."""
-    return [torch.zeros(size, dtype=torch.uint8) for _ in range(_turns(size))]
-
-
-def _turns(size: int) -> int:
-    return max(1, min(16, _TURNED_BYTES // max(1, size)))
+    turns = max(1, min(16, _TURNED_BYTES // max(1, size)))
+    return [torch.zeros(size, dtype=torch.uint8) for _ in range(turns)]
 
 
 def _ask(channel: Channel, size: int, count: int, answer_bytes: int) -> None:
@@ -203,11 +200,8 @@ def _stream(ends: Sequence[End], size: int, count: int) -> float:
     many requests of so many bytes."""
 
     def work(repeats: int) -> None:
-        threads = [threading.Thread(target=_do, args=(end, size, repeats, 8)) for end in ends]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(ends)) as pool:
+            list(pool.map(lambda end: _do(end, size, repeats, 8), ends))
 
     return len(ends) * size / _timed(work, count)[0]
 

@@ -130,11 +130,10 @@ class IdCounts(ABC):
 class StreamCounts(IdCounts):
     """Exact counts of the batches that a run would feed, made when first asked for."""
 
-    def __init__(
-        self, plan: Plan, exact_batches: int | None = None, loops: int | None = None
-    ) -> None:
-        """``exact_batches``: how many of the stream's first batches are counted, after which they
-        are used again from the first; None: as many as a run has, within bounds on time and memory.
+    def __init__(self, plan: Plan, loops: int | None = None) -> None:
+        """As many of the stream's first batches are counted as a run has, within bounds on time and
+        memory; after these they are used again from the first.
+
         ``loops``: the first so many loops only, which share the whole stream; None: all.
         Raises as `recsim_train.data.stream.open_stream`.
         """
@@ -142,9 +141,7 @@ class StreamCounts(IdCounts):
         data = feeding_data(plan.experiment.data)
         reading = max(1, plan.streams if loops is None else loops)
         wanted = reading * (training.warmup_steps + training.steps)
-        if exact_batches is None:
-            exact_batches = _most_exact(plan, loops is not None, wanted)
-        self._exact = min(wanted, exact_batches)
+        self._exact = min(wanted, _most_exact(plan, loops is not None, wanted))
         repeated = f": its first {self._exact:,} batches, over and over"
         how = ", batch by batch" if self._exact == wanted else repeated
         super().__init__(plan, f"counted in the ids of {_name(plan.experiment.data)}{how}", loops)

@@ -160,9 +160,8 @@ def _cut(
     column, *_ = _law(seed, number, rows, ids, zipf)
     masses, starts = column.zipf.masses, [part.start for part in parts]
     found = column.ids_of(np.arange(len(masses)))
-    whose = found % len(starts)
-    if parts[0].step == 1:
-        whose = np.searchsorted(starts, found, side="right") - 1
+    ranges = parts[0].step == 1
+    whose = np.searchsorted(starts, found, side="right") - 1 if ranges else found % len(starts)
     first, mass = (np.bincount(whose, w, len(starts)) for w in (None, masses))
     rest = np.array([len(range(*part)) for part in parts]) - first.astype(np.float64)
     rest /= max(1.0, rest.sum())

@@ -149,8 +149,6 @@ def _begin_alike(path: str, other: str, opened: Callable[[str], BinaryIO]) -> bo
                 if left != right:
                     ended = max(len(left), len(right)) < _BLOCK
                     return ended and left.removesuffix(b"\n") == right.removesuffix(b"\n")
-                if not left:
-                    break
     except (OSError, EOFError, zlib.error):
         return False
     return True

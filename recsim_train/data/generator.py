@@ -55,6 +55,10 @@ class IdColumn:
 
     def __init__(self, seed: int, table: int, rows: int, zipf: float) -> None:
         self.seed, self.table, self.rows = seed, table, rows
+        self.absent = draws.key(seed, _ID_MISSING, table)
+        """The stream that says whether a row's only id is missing."""
+        self.lengths = draws.key(seed, _LENGTH, table)
+        """The stream that says how many ids a row has of those that it may have."""
         self.others = rows - 1
         if self.others == 0:
             return
@@ -72,16 +76,6 @@ class IdColumn:
         if ids == 1:
             return draws.keys(self.seed, _ID, 0, last=[self.table])
         return draws.keys(self.seed, _SLOT, self.table, last=range(ids))
-
-    @property
-    def absent(self) -> int:
-        """The stream that says whether a row's only id is missing."""
-        return draws.key(self.seed, _ID_MISSING, self.table)
-
-    @property
-    def lengths(self) -> int:
-        """The stream that says how many ids a row has of those that it may have."""
-        return draws.key(self.seed, _LENGTH, self.table)
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[Rows, Rows]:
         """(ids, ranks) of some lookups, none of them missing unless the table has one row."""

@@ -11,11 +11,12 @@ Training rows are those after the first ``data.eval_rows``, which are held out, 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,14 +52,13 @@ class Dealt(NamedTuple):
     positions: Sequence[int]
     total: int
     iterations: int
-    start: int
 
 
-class BatchStream(ABC):
+class BatchStream(AbstractContextManager["BatchStream"]):
     """Batches for some loops, in stream order; an iterator and a context manager."""
 
     def __init__(self, dealt: Dealt) -> None:
-        self.batch_size, positions, total, iterations, start = dealt
+        self.batch_size, positions, total, iterations = dealt
         if not all(0 <= p < total for p in positions) or len(set(positions)) < len(positions):
             raise ValueError(f"positions {list(positions)} are not distinct places among {total}")
         self.malformed = Malformed()
@@ -66,7 +66,7 @@ class BatchStream(ABC):
         self.rows = 0
         """Examples in the batches made so far."""
         order = sorted(positions)
-        self._places = ((p, k) for k in range(start, iterations) for p in order)
+        self._places = ((p, k) for k in range(iterations) for p in order)
         self._total = total
 
     @property
@@ -87,17 +87,13 @@ class BatchStream(ABC):
     def _make(self, index: int) -> NumpyBatch:
         """The stream's batch number ``index``; numbers only ever rise."""
 
-    @abstractmethod
     def check(self) -> None:
-        """Raise RunFailed where too many of the rows so far were malformed. To be asked at the end
-        of a stream that deals every batch; of others, their shares together count."""
+        """Raise RunFailed where too many of the rows so far were malformed; the generator's are
+        well-formed. To be asked at the end of a stream that deals every batch; of others, their
+        shares together count."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Close files."""
-
-    def __enter__(self) -> Self:
-        return self
+        """Close files, if there are any."""
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -142,7 +138,7 @@ class _GeneratedStream(BatchStream):
         self._first, self._rows = generated_rows(data)
         self._last_row = -1
         order = sorted(dealt.positions)
-        numbers = (k * dealt.total + p for k in range(dealt.start, dealt.iterations) for p in order)
+        numbers = (k * dealt.total + p for k in range(dealt.iterations) for p in order)
         self._ahead = self._batches(numbers, ids_only)
 
     def _batches(self, numbers: Iterator[int], ids_only: bool) -> Iterator[NumpyBatch]:
@@ -161,12 +157,6 @@ class _GeneratedStream(BatchStream):
         self._last_row = (index + 1) * self.batch_size - 1
         return next(self._ahead)
 
-    def check(self) -> None:
-        """The generator's rows are well-formed."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
 
 def open_stream(
     model: Model,
@@ -176,10 +166,9 @@ def open_stream(
     positions: Sequence[int],
     total: int,
     iterations: int,
-    start: int = 0,
     ids_only: bool = False,
 ) -> BatchStream:
-    """The batches of iterations ``start`` to ``iterations`` (exclusive) for some loops.
+    """The batches of so many iterations for some loops.
 
     ``positions``: the loops' places, out of ``total`` that share the stream. Batches come in stream
     order: iteration by iteration, within one by position. ``ids_only``: labels and dense features
@@ -189,28 +178,23 @@ def open_stream(
     iterating RunFailed, for a file that ends early, cannot be read on, has a whole batch without
     one well-formed row, or more malformed rows than `Data.malformed_limit`.
     """
-    dealt = Dealt(batch_size, positions, total, iterations, start)
+    dealt = Dealt(batch_size, positions, total, iterations)
     if data.path is not None:
         return _FileStream(model, data, data.path, dealt)
     return _GeneratedStream(model, data, dealt, ids_only=ids_only and len(positions) == total)
 
 
-def held_out(
-    model: Model, data: Data, batch_size: int, malformed: Malformed | None = None
-) -> Iterator[NumpyBatch]:
+def held_out(model: Model, data: Data, batch_size: int) -> Iterator[NumpyBatch]:
     """The held-out rows in batches, the last of which may be short; none if eval_rows is 0.
 
     With ``data.eval_path`` they are that file's first ``data.eval_rows`` rows, or all that it has.
-    ``malformed``: where malformed lines are counted. Raises as `open_stream`.
+    Raises as `open_stream`.
     """
     if data.eval_rows == 0:
         return
     path = data.eval_path or data.path
     if path is not None:
-        source = open_source(model, path, data.malformed_limit)
-        if malformed is not None:
-            source.malformed = malformed
-        yield from source.first(data.eval_rows, batch_size)
+        yield from open_source(model, path, data.malformed_limit).first(data.eval_rows, batch_size)
         return
     generated_rows(data)
     generator = Generator(model, data.synthetic)

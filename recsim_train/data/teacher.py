@@ -139,5 +139,4 @@ def _mean_by_bag(values: Floats, bag: Bag, examples: int) -> Floats:
     if bag.lengths is None:
         return values if len(values) == examples else values.reshape(examples, -1).mean(axis=1)
     starts = np.cumsum(bag.lengths) - bag.lengths
-    means: Floats = np.add.reduceat(values, starts) / bag.lengths
-    return means
+    return np.add.reduceat(values, starts) / bag.lengths

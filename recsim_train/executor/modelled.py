@@ -12,6 +12,7 @@ import ctypes
 import random
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from math import inf
 
@@ -68,19 +69,16 @@ class ModelledCompute:
         # negative, where the work took longer: what the thread does next sleeps less for it
         self._owed.seconds += began + asked - time.monotonic()
         waited, wakes, late = 0.0, 0, 0
-        for most, lock in ((locked, self._interpreter), (inf, None)):
+        for most, lock in ((locked, self._interpreter), (inf, nullcontext())):
             share = min(most, self._owed.seconds)
             if share < _SHORTEST:
                 continue
-            if lock is not None:
-                before = time.monotonic()
-                lock.acquire()
-                waited += time.monotonic() - before
-            start = time.monotonic()
-            time.sleep(share)
-            passed = time.monotonic() - start
-            if lock is not None:
-                lock.release()
+            before = time.monotonic()
+            with lock:
+                start = time.monotonic()
+                waited += start - before
+                time.sleep(share)
+                passed = time.monotonic() - start
             self._owed.seconds -= passed
             wakes += 1
             late += passed - share > _LATE

@@ -15,13 +15,9 @@ from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import Tallies
 
-
-@dataclass(frozen=True, slots=True)
-class EmulatedRoles:
-    """What roles on emulated hosts are told."""
-
-    times: dict[str, ProcessTimes] | None = None
-    """By process, what its operations take; None: what they take on this machine."""
+EmulatedRoles = dict[str, ProcessTimes]
+"""What roles on emulated hosts are told: by process, what its operations take; empty: what they
+take on this machine."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ from recsim_train.config.experiment import Model, Training
 from recsim_train.executor.net.model import DenseNet, initial_dense
 from recsim_train.executor.net.state import DenseOptimizer
 from recsim_train.executor.shards.mixcache import MixCache
-from recsim_train.placement.program import NetProgram
+from recsim_train.placement.plan import Plan
+from recsim_train.placement.program import NetProgram, TaggedNet
 from recsim_train.workload.compression import Tallies
 from recsim_train.workload.graph import graph_of
 
@@ -56,6 +57,15 @@ class Replica:
     group's next step [shared]."""
     moving: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held while ``pending`` changes, so that every move is made once."""
+
+    @classmethod
+    def of(cls, plan: Plan, host: int) -> Replica:
+        """Of the part of the net that a host of a group holds; of all, unless tags cut it."""
+        spec, net = plan.experiment, plan.net
+        if isinstance(net, TaggedNet):
+            held = net.held(host), net.shared_numbers
+            return cls(spec.model, spec.training, spec.seed, *held)
+        return cls(spec.model, spec.training, spec.seed)
 
     def __post_init__(self) -> None:
         self.parameters = initial_dense(self.model, self.seed)

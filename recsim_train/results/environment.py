@@ -18,10 +18,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from recsim_train.config.experiment import StrategyChoice
 from recsim_train.results import cgroup
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.parts import Part
-from recsim_train.strategy.registry import NamedStrategy, create
+from recsim_train.strategy.registry import create
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "pandas", "pyarrow", "simpy", "pydantic")
@@ -136,7 +137,7 @@ def git_revision() -> str | None:
     return f"{commit}-modified" if _git(_PACKAGE, "status", "--porcelain", "--", ".") else commit
 
 
-def code_of(choices: Iterable[NamedStrategy] = ()) -> str:
+def code_of(choices: Iterable[StrategyChoice] = ()) -> str:
     """Of all that predicts and measures with these strategies: 12 hexadecimal digits. A commit that
     leaves the sources as they are does not count, a change that is not committed does."""
     owners = {o for c in choices for piece in _pieces(create(c)) for o in type(piece).__mro__}

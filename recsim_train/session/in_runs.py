@@ -21,9 +21,8 @@ from recsim_train.calibration.own.measure import Seen, measure_windows, measured
 from recsim_train.calibration.profile import UNSEEN
 from recsim_train.calibration.speed import short_reading
 from recsim_train.config.cluster import Cluster, InRuns
-from recsim_train.config.experiment import Execution, Experiment, Synthetic
+from recsim_train.config.experiment import Execution, Experiment
 from recsim_train.config.measured import MeasuredOperation
-from recsim_train.data.synthetic import write_criteo
 from recsim_train.placement.build import build_plan
 from recsim_train.sim.run import operations_of
 from recsim_train.strategy.operations import FORWARD_BACKWARD
@@ -37,7 +36,6 @@ _MOST_LOOPS = 8
 """Of a machine of more cores, runs of a loop for each would take too much memory and time."""
 _WINDOWS = 2.4
 """Seconds of all windows of a net together."""
-_ROWS = 12_000
 _LEAST, _MOST = 0.5, 4.0
 """Limits of `recsim_train.config.cluster.InRuns`."""
 
@@ -85,12 +83,10 @@ def mean_of(nets: Sequence[Sequence[Taken]]) -> InRuns:
 
 
 def _taken(net: int, cores: int, plain: Cluster, folder: Path, *, quick: bool) -> Taken:
-    _, _, batch, _ = talk.RUNS[net]
-    path = folder / f"net-{net}.tsv"
-    alone, busy = (_run(net, n, path, quick=quick) for n in (1, min(cores, _MOST_LOOPS)))
+    alone, busy = (_run(net, n, folder, quick=quick) for n in (1, min(cores, _MOST_LOOPS)))
     before = short_reading()
     row = _in_a_row(busy, plain, quick=quick)
-    took = [_pass_seconds(run, batch) for run in (alone, busy)]
+    took = [_pass_seconds(run) for run in (alone, busy)]
     after, faster = short_reading(), 1.0
     if before is not None and after is not None:
         # from the middle of the windows to that of the runs
@@ -98,12 +94,10 @@ def _taken(net: int, cores: int, plain: Cluster, folder: Path, *, quick: bool) -
     return Taken(faster * took[0] / row.alone, faster * took[1] / row.seconds)
 
 
-def _run(net: int, trainers: int, path: Path, *, quick: bool) -> Experiment:
-    asks, setting, batch, steps = talk.RUNS[net]
-    if not path.exists():
-        write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
+def _run(net: int, trainers: int, folder: Path, *, quick: bool) -> Experiment:
+    *_, steps = talk.RUNS[net]
     steps = max(20, 2 * steps // (trainers + 1) // (4 if quick else 1))
-    return talk.experiment(asks, setting, batch, trainers, steps, path, Execution())
+    return talk.run_of(net, trainers, steps, folder, Execution())
 
 
 def _in_a_row(run: Experiment, plain: Cluster, *, quick: bool) -> MeasuredOperation:
@@ -115,7 +109,7 @@ def _in_a_row(run: Experiment, plain: Cluster, *, quick: bool) -> MeasuredOperat
     return entry
 
 
-def _pass_seconds(run: Experiment, batch: int) -> float:
+def _pass_seconds(run: Experiment) -> float:
     """CPU seconds of a pass in a run, the mean."""
     _, outcome = talk.outcome_of(run)
     ledger = outcome.facts.ledger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from math import hypot
 
@@ -15,6 +14,7 @@ from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.run import operations_of, simulate
 from recsim_train.trace.ledger import Ledger, share_around
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.arithmetic import add
 from recsim_train.workload.operations import cost
 from recsim_train.workload.signature import signature
 
@@ -32,7 +32,9 @@ def predicted(own: OwnRun, cluster: Cluster, *, quick: bool = False) -> Said:
     the machine was at that moment is part of what is off, and no known error.
     """
     plain = cluster.model_copy(update={"operations": None})
-    plan = _shorter(own.plan)
+    training = own.plan.experiment.training
+    spec = own.plan.experiment.having("training", steps=min(training.steps, _STEPS))
+    plan = replace(own.plan, experiment=spec)
     seen = _per_example(own.ledger, own.examples_per_second)
     operations = _unscaled(plan, plain)
     for turn in range(_TURNS):
@@ -75,11 +77,6 @@ def _unscaled(plan: Plan, plain: Cluster) -> tuple[MeasuredOperation, ...]:
     return tuple(found)
 
 
-def _shorter(plan: Plan) -> Plan:
-    steps = min(plan.experiment.training.steps, _STEPS)
-    return replace(plan, experiment=plan.experiment.having("training", steps=steps))
-
-
 def _rate(outcome: Outcome) -> float:
     """Examples per second of one that has come far enough."""
     assert outcome.speed is not None
@@ -90,7 +87,4 @@ def _rate(outcome: Outcome) -> float:
 
 def _per_example(ledger: Ledger, rate: float) -> dict[str, float]:
     """CPU seconds of one example by operation."""
-    found: defaultdict[str, float] = defaultdict(float)
-    for (_, what), seconds in ledger.per_example(rate).items():
-        found[what] += seconds
-    return found
+    return add(*({what: s} for (_, what), s in ledger.per_example(rate).items()))

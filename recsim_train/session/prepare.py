@@ -130,12 +130,14 @@ def not_carried(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[
         )
         return {}
 
-    def check(job: Job) -> None:
-        check_carried(layout_of(job.plan, job.profile), capacity)
-
     some = "clusters have faster links than this machine carries, and are not measured"
-    none = "this machine carries none of these clusters"
-    return _refused(jobs, check, some if some_may else None, none, caller)
+    return _refused(
+        jobs,
+        lambda job: check_carried(layout_of(job.plan, job.profile), capacity),
+        some if some_may else None,
+        "this machine carries none of these clusters",
+        caller,
+    )
 
 
 def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[int, str]:
@@ -145,16 +147,19 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
     """
     from recsim_train.sim.host.memory_check import check_memory
 
-    def check(job: Job) -> None:
-        check_memory(job.plan, job.profile)
-
     some = "points do not fit into the hosts, as their rows say"
-    return _refused(jobs, check, some if some_may else None, "no point fits into the hosts", caller)
+    return _refused(
+        jobs,
+        lambda job: check_memory(job.plan, job.profile),
+        some if some_may else None,
+        "no point fits into the hosts",
+        caller,
+    )
 
 
 def _refused(
     jobs: Sequence[Job],
-    check: Callable[[Job], None],
+    check: Callable[[Job], object],
     some: str | None,
     none: str,
     caller: Caller,

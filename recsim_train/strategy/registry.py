@@ -7,14 +7,16 @@ value = the class). Nothing else needs to know about it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from recsim_train.config.options import OptionSchema
 from recsim_train.strategy.base import Place, Strategy
 from recsim_train.strategy.options import build, option_schemas
+
+if TYPE_CHECKING:
+    from recsim_train.config.experiment import StrategyChoice
 
 ENTRY_POINTS = "recsim_train.strategies"
 _BUILT_IN = {
@@ -27,15 +29,6 @@ _BUILT_IN = {
     "scalefreectr": "recsim_train.strategy.scalefreectr:ScaleFreeCTR",
 }
 _registered: dict[str, type[Strategy]] = {}
-
-
-class NamedStrategy(Protocol):
-    """A strategy by name with options, as the experiment holds it."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def options(self) -> Mapping[str, object]: ...
 
 
 def register(strategy: type[Strategy]) -> type[Strategy]:
@@ -55,7 +48,7 @@ def forget(strategy: type[Strategy]) -> None:
     _registered.pop(strategy.kind, None)
 
 
-def registered(choice: NamedStrategy) -> list[type[Strategy]]:
+def registered(choice: StrategyChoice) -> list[type[Strategy]]:
     """The chosen class where only `register` has made it known, else nothing."""
     return [_registered[choice.kind]] if choice.kind in _registered else []
 
@@ -78,7 +71,7 @@ def schemas() -> dict[str, dict[str, OptionSchema]]:
     return {kind: option_schemas(strategy) for kind, strategy in strategies().items()}
 
 
-def create(choice: NamedStrategy, place: Place | None = None) -> Strategy:
+def create(choice: StrategyChoice, place: Place | None = None) -> Strategy:
     """A fresh instance with the chosen options. Raises KeyError for an unknown name."""
     strategy = build(strategies()[choice.kind], choice.options)
     if place is not None:

@@ -38,16 +38,14 @@ class TracedRun:
     dropped_spans: int = 0
 
 
-def trace_document(
+def trace_file(
     sources: Sequence[TracedRun],
     *,
     max_iterations: int = MAX_ITERATIONS,
     max_events: int = MAX_EVENTS,
-) -> dict[str, Any]:
-    """The trace of some runs below each other, each from its first counted iteration on.
-
-    ``otherData.left_out`` says what the caps removed, one sentence per run.
-    """
+) -> tuple[bytes, dict[str, str]]:
+    """The trace of some runs below each other, each from its first counted iteration on: the
+    content of its file, and what the caps left out, one sentence per run."""
     events: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     pid = 0
@@ -78,17 +76,11 @@ def trace_document(
                     facts = {"iteration": s.iteration, "payload_bytes": s.bytes}
                     title = f"{s.effect} {s.name}".strip()
                     events.append(_slice(title, s.effect, pid, tid, s, origin, facts))
-    return {
+    document = {
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {"left_out": left_out},
     }
-
-
-def trace_file(sources: Sequence[TracedRun], **caps: int) -> tuple[bytes, dict[str, str]]:
-    """The content of a trace file, and what was left out, one sentence per run."""
-    document = trace_document(sources, **caps)
-    left_out: dict[str, str] = document["otherData"]["left_out"]
     return f"{json.dumps(document, separators=(',', ':'))}\n".encode(), left_out
 
 

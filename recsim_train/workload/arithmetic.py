@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from recsim_train.config.experiment import Model
 from recsim_train.workload.graph import FEATURES, graph_of
 
+K = TypeVar("K")
 Work = Mapping[str, float]
 
 _REGISTER = 16
@@ -46,9 +47,9 @@ class Piece:
     share: float = 1.0
 
 
-def add(*parts: Work) -> Work:
-    """The sum of several pieces of work."""
-    total: dict[str, float] = {}
+def add(*parts: Mapping[K, float]) -> dict[K, float]:
+    """The sum of several pieces of work, or of other amounts by name."""
+    total: dict[K, float] = {}
     for part in parts:
         for name, units in part.items():
             total[name] = total.get(name, 0.0) + units

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Literal
 
@@ -87,16 +88,12 @@ class Graph:
 
     def offsets(self) -> dict[str, int]:
         """Where each operator's parameters start in the flat vector."""
-        offsets, position = {}, 0
-        for operator in self.operators:
-            offsets[operator.name] = position
-            position += operator.elements
-        return offsets
+        starts = accumulate((operator.elements for operator in self.operators), initial=0)
+        return dict(zip((operator.name for operator in self.operators), starts, strict=False))
 
 
 class _Builder:
     def __init__(self, model: Model) -> None:
-        self.model = model
         tables, dim = len(model.tables), model.embedding_dim
         self.sources = {FEATURES: model.dense_features, POOLED: tables * dim}
         if model.has_wide:
@@ -127,10 +124,6 @@ class _Builder:
     def concat(self, name: str, *inputs: str) -> str:
         return self.add(name, "concat", *inputs, width=sum(map(self.width, inputs)))
 
-    def build(self) -> Graph:
-        model = self.model
-        return Graph(self.sources, tuple(self.operators), len(model.tables), model.embedding_dim)
-
 
 @functools.lru_cache(maxsize=64)
 def graph_of(model: Model) -> Graph:
@@ -142,21 +135,20 @@ def graph_of(model: Model) -> Graph:
         width = model.embedding_dim + vectors * (vectors - 1) // 2
         z = b.add("interaction", "dot", x, POOLED, width=width)
         b.mlp("top", z, model.top_mlp, logit=True)
-        return b.build()
-    x = b.concat("input", POOLED, FEATURES)
-    if model.kind == "dcn":
-        layer = x
+    elif model.kind == "dcn":
+        x = layer = b.concat("input", POOLED, FEATURES)
         for index in range(model.cross_layers):
             layer = b.add(f"cross.{index}", "cross", x, layer, width=b.width(x))
         deep = b.mlp("deep", x, model.top_mlp[:-1], logit=False)
         b.add("logit", "linear", b.concat("towers", layer, deep), width=1)
-        return b.build()
-    parts = [
-        b.add("wide.sum", "sum", WIDE, width=1),
-        b.add("wide.features", "linear", FEATURES, width=1),
-    ]
-    if model.kind == "deepfm":
-        parts.append(b.add("fm", "fm", POOLED, width=1))
-    parts.append(b.mlp("deep", x, model.top_mlp, logit=True))
-    b.add("logit", "add", *parts, width=1)
-    return b.build()
+    else:
+        x = b.concat("input", POOLED, FEATURES)
+        parts = [
+            b.add("wide.sum", "sum", WIDE, width=1),
+            b.add("wide.features", "linear", FEATURES, width=1),
+        ]
+        if model.kind == "deepfm":
+            parts.append(b.add("fm", "fm", POOLED, width=1))
+        parts.append(b.mlp("deep", x, model.top_mlp, logit=True))
+        b.add("logit", "add", *parts, width=1)
+    return Graph(b.sources, tuple(b.operators), len(model.tables), model.embedding_dim)

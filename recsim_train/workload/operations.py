@@ -44,7 +44,7 @@ def forward_backward(s: Scope) -> Work:
     return add(work, picked)
 
 
-def _vectors(vectors: float, interpreter: int, calls: int, operators: int, fit: str = "") -> Op:
+def _vectors(vectors: float, interpreter: int, calls: int, operators: int) -> Op:
     """Element-wise work over ``elements`` values, done by so many operators of torch: ``vectors``
     read or written per element."""
 

@@ -43,6 +43,7 @@ from recsim_train.strategy.registry import register
 from recsim_train.strategy.values import Batch, Rows
 from recsim_train.trace.record import Outcome, Span
 from tests.conformance.test_worlds_agree import PROFILE, make_plan, payload, sequences
+from tests.executor.keeping import execute_keeping
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +150,7 @@ def test_what_is_learned_is_what_the_same_requests_one_by_one_learn(
         folder = tmp_path / str(overlap)
         folder.mkdir()
         plan = plan_of(SERVERS, transport, overlap=overlap, pooling=pooling)
-        execute(plan, staging=folder, keep_state=folder)
+        execute_keeping(plan, folder)
         states.append([torch.load(folder / f"{i.name}.pt") for i in plan.instances])
     flat = [[t for state in run for t in _tensors(state)] for run in states]
     assert len(flat[0]) == 3

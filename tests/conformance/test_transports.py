@@ -26,6 +26,7 @@ from tests.conformance.test_worlds_agree import (
     rounds_of,
     sequences,
 )
+from tests.executor.keeping import execute_keeping
 
 MASKED = {"kind": "dct", "mode": "mp", "mp_density": "50 %"}
 CASES = [
@@ -73,7 +74,7 @@ def test_what_is_learned_does_not_depend_on_it(choice: StrategyChoice, tmp_path:
         folder.mkdir()
         roles = Roles(trainers=2, embedding_servers=2)
         plan = make_plan(roles, choice, transport=transport)
-        outcome = execute(plan, staging=folder, keep_state=folder)
+        outcome = execute_keeping(plan, folder)
         state = [torch.load(folder / f"{i.name}.pt") for i in plan.instances]
         learned.append((outcome.loss, outcome.auc, _numbers(state)))
     (loss, auc, one), (other_loss, other_auc, other) = learned
@@ -120,7 +121,7 @@ def test_shared_memory_changes_neither_bytes_nor_weights(
                     if str(folder) in role.cmdline():
                         mapped.update(m.path for m in role.memory_maps() if "memfd" in m.path)
 
-        real = execute(plan, staging=folder, keep_state=folder, progress=look)
+        real = execute_keeping(plan, folder, progress=look)
         assert shares or not mapped
         with by_the_clock():  # one that looks too late sees nothing
             assert any("recsim-train" in path for path in mapped) == shares

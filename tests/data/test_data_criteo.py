@@ -318,10 +318,11 @@ def test_short_last_held_out_batch_of_malformed_rows_is_left_out(
 ) -> None:
     path = tmp_path / "x.txt"
     path.write_text((make_line() + "\n") * 4 + "bad\n" * 8)
-    seen = Malformed()
     data = Data(path=str(path), eval_rows=5).model_copy(update={"malformed_limit": 0.2})
-    assert [b.size for b in held_out(make_model((5,)), data, 4, seen)] == [4]
-    assert seen.counts == {"columns": 1}
+    assert [b.size for b in held_out(make_model((5,)), data, 4)] == [4]
+    source = CriteoText(make_model((5,)), str(path), 0.2)
+    assert [b.size for b in source.first(5, 4)] == [4]
+    assert source.malformed.counts == {"columns": 1}
     with pytest.raises(RunFailed, match="no well-formed Criteo row"):
         list(CriteoText(make_model((5,)), str(path)).first(8, 4))
     empty = tmp_path / "empty.txt"

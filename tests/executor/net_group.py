@@ -34,7 +34,7 @@ from recsim_train.executor.link.collectives import Collective
 from recsim_train.executor.net.model import initial_rows
 from recsim_train.executor.perform import run_loop
 from recsim_train.executor.process import forkserver
-from recsim_train.executor.process.scheduling import batch_scheduling
+from recsim_train.executor.process.scheduling import schedule
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.shards.stubs import Answer, EmbeddingStub, Near
@@ -221,7 +221,7 @@ def main() -> None:
     path, rank = Path(sys.argv[1]), int(sys.argv[2])
     size, cases = pickle.loads((path / CASES).read_bytes())
     torch.set_num_threads(1)
-    batch_scheduling()
+    schedule("SCHED_BATCH")
     store = dist.FileStore(str(path / "store"), size)
     limit = timedelta(seconds=60)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)

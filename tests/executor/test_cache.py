@@ -27,6 +27,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.facts import Cached
 from recsim_train.trace.record import Outcome
+from tests.executor.keeping import execute_keeping
 
 TABLES = (
     Table(rows=900),
@@ -75,7 +76,7 @@ def train(
         choice = StrategyChoice(kind="scalefreectr", options=options)
     folder.mkdir(parents=True)
     plan = plan_of(choice, roles, optimizer, GLOBAL_BATCH // roles.trainers)
-    outcome = execute(plan, staging=folder, keep_state=folder)
+    outcome = execute_keeping(plan, folder)
     tables = [torch.full((table.rows, 4), torch.nan).double() for table in TABLES]
     for path in sorted(folder.glob("*.pt")):
         for name, value in torch.load(path, weights_only=True).items():

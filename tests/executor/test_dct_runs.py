@@ -19,9 +19,9 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.trace.record import Outcome
+from tests.executor.keeping import execute_keeping
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
         strategies=(choice,),
     )
     folder.mkdir()
-    outcome = execute(build_plan(spec, choice), staging=folder, keep_state=folder)
+    outcome = execute_keeping(build_plan(spec, choice), folder)
     held = {}
     for path in sorted(folder.glob("*.pt")):
         for name, value in torch.load(path, weights_only=True).items():

@@ -20,10 +20,10 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor.net.model import initial_dense, initial_rows
-from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from tests.executor.by_hand import Dense, Rows, gradients
 from tests.executor.group_world import Fed, given
+from tests.executor.keeping import execute_keeping
 
 TABLES = (
     Table(rows=400),
@@ -96,7 +96,7 @@ def train(
         width=width,
     )
     folder.mkdir()
-    outcome = execute(build_plan(spec, chosen), staging=folder, keep_state=folder)
+    outcome = execute_keeping(build_plan(spec, chosen), folder)
     rows = {t: torch.full((table.rows, 4), torch.nan).double() for t, table in enumerate(TABLES)}
     replica = torch.empty(0)
     for path in sorted(folder.glob("*.pt")):

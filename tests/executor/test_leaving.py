@@ -76,7 +76,7 @@ def test_a_part_is_written_whole_under_repeated_signals(
     tmp_path: Path, steps: int, first: str, more: int
 ) -> None:
     plan = plan_of(steps)
-    write_spec(tmp_path, plan, None)
+    write_spec(tmp_path, plan)
     command = [sys.executable, "-c", SLOW, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

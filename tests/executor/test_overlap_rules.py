@@ -25,7 +25,6 @@ from recsim_train.config.experiment import (
 from recsim_train.executor.link.tcp import TcpTransport
 from recsim_train.executor.link.transport import ServiceKind
 from recsim_train.executor.net.model import initial_dense, initial_rows
-from recsim_train.executor.process.launch import execute
 from recsim_train.executor.shards import wire
 from recsim_train.executor.shards.services import DenseServer
 from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near, Remote
@@ -35,6 +34,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from tests.executor.by_hand import Given, Rows, gradients
 from tests.executor.group_world import Fed, given
+from tests.executor.keeping import execute_keeping
 from tests.executor.test_equivalence import TABLES, distance
 
 STEPS, RATE = 9, 0.1
@@ -80,7 +80,7 @@ def plan_of(roles: Roles, choice: StrategyChoice, batch: int, **execution: objec
 def trained(plan: Plan, folder: Path) -> tuple[list[Tensor], dict[str, Tensor], Tensor]:
     """(tables, dense elements by shard, trainer 0's replica)."""
     folder.mkdir()
-    execute(plan, staging=folder, keep_state=folder)
+    execute_keeping(plan, folder)
     tables = [torch.full((t.rows, 4), torch.nan).double() for t in TABLES]
     dense: dict[str, Tensor] = {}
     replica = torch.empty(0)

@@ -22,7 +22,6 @@ from recsim_train.config.experiment import (
 from recsim_train.data.stream import held_out
 from recsim_train.executor.feed import to_batch
 from recsim_train.executor.net import kernels
-from recsim_train.executor.process.launch import execute
 from recsim_train.executor.values import RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
@@ -44,6 +43,7 @@ from recsim_train.strategy.parts import part, register_part
 from recsim_train.strategy.registry import register
 from recsim_train.strategy.steps import learn
 from recsim_train.strategy.values import Dense
+from tests.executor.keeping import execute_keeping
 
 MODEL = Model(
     embedding_dim=4,
@@ -126,7 +126,7 @@ def trained(folder: Path, trainers: int, lr: float, **options: object) -> torch.
         strategies=(choice,),
     )
     folder.mkdir()
-    outcome = execute(build_plan(spec, choice), staging=folder, keep_state=folder)
+    outcome = execute_keeping(build_plan(spec, choice), folder)
     assert len(outcome.iterations) == trainers * STEPS
     replica: torch.Tensor = torch.load(folder / "trainer[0].pt")["replica"]
     return replica

@@ -17,8 +17,8 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
+from tests.executor.keeping import execute_keeping
 
 CASES = [
     (1, "easgd", "shadow"),
@@ -52,7 +52,7 @@ def test_it_ends_and_learns(trainers: int, algorithm: str, sync: str, tmp_path: 
         ),
         strategies=(choice,),
     )
-    outcome = execute(build_plan(spec, choice), staging=tmp_path, keep_state=tmp_path)
+    outcome = execute_keeping(build_plan(spec, choice), tmp_path)
     assert len(outcome.iterations) == 2 * trainers * 60
     loss = {i: [] for i in range(60)}
     for done in outcome.iterations:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recsim_train.trace.perfetto import TracedRun, trace_document, trace_file
+from recsim_train.trace.perfetto import TracedRun, trace_file
 from recsim_train.trace.record import Iteration, Span
 
 
@@ -18,6 +18,10 @@ def source(factory: Any, title: str = "real", **changes: Any) -> TracedRun:
     outcome = factory.outcome(plan, world="real")
     settings = {"warmup": 5, "steps": 60, "dropped_spans": 0} | changes
     return TracedRun(title, outcome.spans, outcome.iterations, **settings)
+
+
+def trace_document(sources: list[TracedRun], **caps: int) -> Any:
+    return json.loads(trace_file(sources, **caps)[0])
 
 
 def slices(document: dict[str, Any]) -> list[dict[str, Any]]:

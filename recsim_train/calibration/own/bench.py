@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -18,7 +19,6 @@ from recsim_train.executor.shards.mixcache import MixCache
 from recsim_train.executor.values import RealDense, RealIds
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch
 from recsim_train.workload.scope import Cell
 
@@ -39,12 +39,13 @@ class Timed(Protocol):
     def __call__(self, operation: str, call: Callable[[], Any], **sizes: Any) -> Any: ...
 
 
-class Micro(Protocol):
+class Micro(ABC):
     """Micro-workloads that belong together."""
 
-    period: int
+    period = 1
     """Rounds after which each operation has been done."""
 
+    @abstractmethod
     def round(self, batch: Batch, timed: Timed) -> None:
         """Do each operation once, or what one iteration has of it."""
 
@@ -105,13 +106,8 @@ class Bench:
 
     def worker(self, host: int = 0, cache: MixCache | None = None) -> Worker:
         """A loop's thread with a replica of its own."""
-        net = self.plan.net
-        if isinstance(net, TaggedNet):
-            names, shared = net.held(host), net.shared_numbers
-            replica = Replica(self.model, self.training, self.seed, names, shared)
-        else:
-            replica = Replica(self.model, self.training, self.seed)
-        return Worker(replica, self.pooling, net, host, cache)
+        replica = Replica.of(self.plan, host)
+        return Worker(replica, self.pooling, self.plan.net, host, cache)
 
     def numbers(self, *shape: int, size: float = 1e-6) -> Tensor:
         """Normal numbers: small ones change nothing that is trained with them."""

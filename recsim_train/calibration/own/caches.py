@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recsim_train.calibration.own.bench import Bench, Timed, ids_of
+from recsim_train.calibration.own.bench import Bench, Micro, Timed, ids_of
 from recsim_train.executor.net import kernels
 from recsim_train.executor.shards import cache
 from recsim_train.executor.shards.mixcache import MixCache
@@ -36,10 +36,8 @@ OPERATIONS = frozenset(
 )  # fmt: skip
 
 
-class Caches:
+class Caches(Micro):
     """Trainer 0's cache and the shards that fill it."""
-
-    period = 1
 
     def __init__(self, bench: Bench) -> None:
         plan = bench.plan

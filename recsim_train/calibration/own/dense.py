@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.calibration.own import caches, nets
-from recsim_train.calibration.own.bench import Bench, Timed
+from recsim_train.calibration.own.bench import Bench, Micro, Timed
 from recsim_train.executor.link.tensors import HALF, narrow, widen
 from recsim_train.executor.net import kernels, net_kernels, sparse
 from recsim_train.executor.net.state import DenseState
@@ -39,18 +39,17 @@ _MET = frozenset({"apply", "block_step"})
 """What steps with a vector that gloo's thread has received, on a core of its own."""
 
 
-def _one(name: str, call: Callable[[], Any], timed: Timed, **sizes: Any) -> None:
-    timed(name, call, **sizes)
+def _timing(
+    name: str, call: Callable[[], Any], arrived: Tensor | None = None, **sizes: Any
+) -> Call:
+    """Time ``call``; as it comes after ``arrived`` has been received: that is in the caches."""
 
+    def timing(timed: Timed) -> None:
+        if arrived is not None:
+            arrived.add_(0)
+        timed(name, call, **sizes)
 
-def _after(arrived: Tensor, call: Call) -> Call:
-    """``call`` as it comes after the tensor has been received: that is in the caches."""
-
-    def both(timed: Timed) -> None:
-        arrived.add_(0)
-        call(timed)
-
-    return both
+    return timing
 
 
 def _left(plan: Plan) -> bool:
@@ -60,10 +59,8 @@ def _left(plan: Plan) -> bool:
     return shared and dense is not None and dense.shards[0].host.role == "dense_server"
 
 
-class Vectors:
+class Vectors(Micro):
     """One call for each shape."""
-
-    period = 1
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -91,16 +88,15 @@ class Vectors:
             kernels.accumulate(worker, value)
         given = [value if kind is values.Dense else _ALPHA for kind in DECLARED[name].takes]
         call = partial(KERNELS[name], worker, *given)
-        done = partial(_one, name, call, elements=scope.elements)
         here = name in _ARRIVED and name not in self._elsewhere
-        return _after(value.tensor, done) if here else done
+        return _timing(name, call, value.tensor if here else None, elements=scope.elements)
 
     def _block_step(self, name: str, scope: Scope) -> Call:
         worker = Worker(self._replica.replica, self.bench.pooling)
         mean = self.bench.dense(scope.elements)
         worker.block = torch.zeros_like(mean.tensor), torch.zeros_like(mean.tensor)
         call = partial(kernels.block_step, worker, mean, _ALPHA, 0.5)
-        return partial(_one, name, call, elements=scope.elements)
+        return _timing(name, call, elements=scope.elements)
 
     def _outer(self, name: str, scope: Scope) -> Call:
         """On what one host of a group answers for to other groups."""
@@ -115,8 +111,8 @@ class Vectors:
             "net_towards": partial(net_kernels.net_towards, worker, value, 0.5),
             "net_move": partial(net_kernels.net_move, worker, value),
         }
-        done = partial(_one, name, calls[name], elements=elements)
-        return _after(value.tensor, done) if name == "net_move" else done
+        arrived = value.tensor if name == "net_move" else None
+        return _timing(name, calls[name], arrived, elements=elements)
 
     # ------------------------------------------------------------------ compression
 
@@ -134,7 +130,7 @@ class Vectors:
         value = self.bench.dense(worker.replica.parameters.numel())
         kernel = getattr(sparse, name)
         call = partial(kernel, worker, value, self._share())
-        return partial(_one, name, call, elements=scope.elements, tables=scope.tables)
+        return _timing(name, call, elements=scope.elements, tables=scope.tables)
 
     def _sparsified(self, name: str) -> tuple[Worker, RealDense]:
         worker = Worker(self._replica.replica, self.bench.pooling)
@@ -159,16 +155,13 @@ class Vectors:
         entries = sent.values.numel() + sent.whole.numel()
         sizes = {"elements": scope.elements, "kept": entries * scope.shards, "shards": scope.shards}
         call = partial(sparse.densify, worker, parts if scope.shards > 1 else sent)
-        return _after(sent.tensor, lambda timed: timed(name, call, **sizes))
+        return _timing(name, call, sent.tensor, **sizes)
 
     # ------------------------------------------------------------------ a shard's
 
-    def _state(self, elements: int) -> DenseState:
-        bench = self.bench
-        return DenseState(bench.model, bench.training, bench.seed, 0, elements)
-
     def _central(self, name: str, scope: Scope) -> Call:
-        state, elements = self._state(scope.elements), scope.elements
+        bench, elements = self.bench, scope.elements
+        state = DenseState(bench.model, bench.training, bench.seed, 0, elements)
         value = self.bench.dense(state.values.numel()).tensor
         into = torch.empty_like(value)
         calls: dict[str, Callable[[], Any]] = {
@@ -177,8 +170,8 @@ class Vectors:
             "dense_elastic": partial(kernels.dense_elastic, state, value, _ALPHA),
             "dense_elastic_new": partial(kernels.dense_elastic_new, state, value, _ALPHA),
         }
-        done = partial(_one, name, calls[name], elements=elements)
-        return done if name == "dense_read" else _after(value, done)
+        arrived = None if name == "dense_read" else value
+        return _timing(name, calls[name], arrived, elements=elements)
 
     def _sparse_apply(self, name: str, scope: Scope) -> Call:
         plan, model = self.bench.plan, self.bench.model
@@ -196,8 +189,7 @@ class Vectors:
             sparse.sparse_apply(state, *entries)
 
         kept = part.whole.numel() + part.values.numel()
-        done = partial(_one, name, call, elements=shard.elements, kept=kept)
-        return _after(part.values, done)
+        return _timing(name, call, part.values, elements=shard.elements, kept=kept)
 
     # ------------------------------------------------------------------ rounding
 
@@ -209,8 +201,8 @@ class Vectors:
             "narrow": partial(narrow, wide, kind),
             "widen": partial(widen, narrowed, self.bench.dtype),
         }
-        done = partial(_one, name, calls[name], elements=scope.elements)
-        return _after(narrowed, done) if name == "widen" else done
+        arrived = narrowed if name == "widen" else None
+        return _timing(name, calls[name], arrived, elements=scope.elements)
 
 
 _PLAIN = [

@@ -41,8 +41,8 @@ ROUNDS = 3
 tenths of a second to minutes."""
 _LIMIT = 300.0
 """Seconds that the processes of one plan may take."""
-_MOST_BUSY = 8
-"""Processes side by side, at most."""
+MOST_BUSY = 8
+"""Processes that are run side by side at most."""
 _FREE, _PROCESS = 0.7, 500e6
 """Share of the free memory that processes may take; bytes of one without tables."""
 
@@ -87,7 +87,7 @@ def measure_windows(
 
     ``seconds``: of all windows. Raises RunFailed where a process fails.
     """
-    cores = min(environment.cores(), _MOST_BUSY, _that_fit(plan))
+    cores = min(environment.cores(), MOST_BUSY, _that_fit(plan))
     threads = plan.operation_threads
     part = (_QUICK if quick else seconds) / (3 if threads > 1 else 2)
     with started(plan, cells, cores) as children:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recsim_train.calibration.own.bench import Bench, Timed, ids_of
+from recsim_train.calibration.own.bench import Bench, Micro, Timed, ids_of
 from recsim_train.executor.net import net_kernels
 from recsim_train.executor.net.model import Pass
 from recsim_train.executor.operations import KERNELS
@@ -29,10 +29,8 @@ OPERATIONS = frozenset(
 Value = RealParts | RealBlock
 
 
-class Nets:
+class Nets(Micro):
     """One group's hosts. What crosses a cut is what the others really have for each."""
-
-    period = 1
 
     def __init__(self, bench: Bench) -> None:
         assert bench.plan.net is not None

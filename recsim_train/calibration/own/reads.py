@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count
 
-from recsim_train.calibration.own.bench import Bench, Timed
+from recsim_train.calibration.own.bench import Bench, Micro, Timed
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
@@ -24,7 +24,7 @@ _ENDLESS = 1 << 40
 """Iterations."""
 
 
-class Reads:
+class Reads(Micro):
     """One reader of each shape: all others do the same."""
 
     def __init__(self, bench: Bench) -> None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from math import pi, sqrt
-from pathlib import Path
+from math import fsum, pi, sqrt
 from typing import Any
 
 from recsim_train.calibration.own import caches, dense, nets, reads, steps
 from recsim_train.calibration.own.bench import Bench, Micro
-from recsim_train.executor.pools import make_pool, tasks
+from recsim_train.executor.books import core_waits
+from recsim_train.executor.pools import make_pool
 from recsim_train.placement.plan import Plan
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.operations import OPS, cost
@@ -26,8 +25,6 @@ OPERATIONS = (
     steps.OPERATIONS | dense.OPERATIONS | nets.OPERATIONS | caches.OPERATIONS | reads.OPERATIONS
 )
 """Operations that have a micro-workload."""
-MISSING: frozenset[str] = frozenset()
-"""Operations that have none."""
 _WARM = 3
 """Rounds that are not counted: memory is touched for the first time, caches fill."""
 _LEAST = 5
@@ -115,7 +112,7 @@ class Clock:
     """Times operations: CPU seconds of the calling thread, or with a pool of the whole process."""
 
     def __init__(self, plan: Plan, *, pooled: bool = False) -> None:
-        self._plan, self._pooled = plan, pooled
+        self._plan = plan
         self._now: Callable[[], float] = time.process_time if pooled else time.thread_time
         self._scopes: dict[object, _Described] = {}
         self.tallies: dict[tuple[object, ...], CallTally] = {}
@@ -185,25 +182,14 @@ class PlanRounds:
         for _ in range(_WARM):
             self.once(clock)
         clock.counting = True
-        begin, rounds, before = time.perf_counter(), 0, _delayed()
+        begin, rounds, before = time.perf_counter(), 0, fsum(core_waits().values())
         least = max((_LEAST, *(micro.period for micro in self.micros)))
         while rounds < least or time.perf_counter() - begin < seconds:
             self.once(clock)
             rounds += 1
         # what others took is no part of an operation: CPU seconds are without it, walls are not
-        late = (_delayed() - before) / threads / (time.perf_counter() - begin)
+        late = (fsum(core_waits().values()) - before) / threads / (time.perf_counter() - begin)
         found = [tally.figures() for tally in clock.tallies.values()]
         for figures in found:
             figures["wall"] = max(figures["cpu"] / threads, figures["wall"] * (1.0 - late))
         return found
-
-
-def _delayed() -> float:
-    """Seconds for which threads of this process could have run, and others did; where the system
-    does not say, 0."""
-    waited = 0
-    for thread in tasks():
-        with suppress(OSError):
-            text = Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii")
-            waited += int(text.split()[1])
-    return waited / 1e9

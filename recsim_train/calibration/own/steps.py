@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recsim_train.calibration.own.bench import Bench, Timed, ids_of
+from recsim_train.calibration.own.bench import Bench, Micro, Timed, ids_of
 from recsim_train.executor.net import kernels
 from recsim_train.executor.net.masks import RealMasked, VectorMask
 from recsim_train.executor.net.rows import Numbers
@@ -34,10 +34,8 @@ OPERATIONS = AT_SHARDS | {
 }  # fmt: skip
 
 
-class Steps:
+class Steps(Micro):
     """The shards of a plan and one loop that asks them, all in one thread."""
-
-    period = 1
 
     def __init__(self, bench: Bench) -> None:
         plan = bench.plan
@@ -143,10 +141,9 @@ class Steps:
                 kept = self._kept(rule, batch)
                 picked = timed("pick", partial(rule.pick, piece, masked.places), **kept)
                 piece = timed("unpick", partial(rule.unpick, picked, masked.places), **kept)
-            state, name = self.servers[index].state, "update_rows"
+            state = self.servers[index].state
+            name = "update_pooled" if self.pooled else "update_rows"
             sizes = self._sizes(batch, index, routed[index])
-            if self.pooled:
-                name = "update_pooled"
             if not self.joined:
                 call = partial(kernels.update_pooled, state, places, bags, piece)
                 timed(name, call, **sizes)

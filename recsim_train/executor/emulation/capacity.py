@@ -89,15 +89,10 @@ def measured_here(*, anew: bool = False) -> Capacity | None:
     if all(psutil.cpu_percent(_LOOK) > 100.0 * _LEAST_IDLE for _ in range(_LOOKS)):
         return None
     found = measure()
-    keep(found, key, path)
-    return found
-
-
-def keep(found: Capacity, key: dict[str, object], path: Path) -> None:
-    """For the next time; where it cannot be kept it is measured again."""
-    with suppress(OSError):
+    with suppress(OSError):  # where it cannot be kept it is measured again the next time
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"of": key, **asdict(found)}), encoding="utf-8")
+    return found
 
 
 def check_carried(layout: EmulatedLayout, capacity: Capacity) -> None:

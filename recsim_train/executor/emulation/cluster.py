@@ -8,7 +8,7 @@ direction of a link is shaped at its sender.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -185,9 +185,7 @@ def _shaping(port: ShapedPort) -> Iterator[str]:
     bursts = f"burst {link.burst} cburst {link.burst} quantum {FRAME}"
     yield f"qdisc add dev {device} root handle 1: htb default 2"
     yield f"class add dev {device} parent 1: classid 1:1 htb {rate} {bursts}"
-    queues: Sequence[tuple[str, str] | None] = [None]
-    if link.queue == "fair":
-        queues = [None, *port.peers]
+    queues = [None, *port.peers] if link.queue == "fair" else [None]
     least = link.rate * 8 / (100 * len(queues))
     for number, peer in enumerate(queues, start=2):
         yield (

@@ -117,8 +117,7 @@ class GlooPort:
 
     @booked(TRANSPORT)
     def answer(self, tensor: Tensor) -> None:
-        if not tensor.numel():
-            return
-        work = dist.isend(tensor, self.rank, self.links.down, self.tag)
-        assert work is not None
-        work.wait(self.links.timeout)
+        if tensor.numel():
+            work = dist.isend(tensor, self.rank, self.links.down, self.tag)
+            assert work is not None
+            work.wait(self.links.timeout)

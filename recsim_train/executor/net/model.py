@@ -115,24 +115,23 @@ class DenseNet:
             name: tuple(nn.Parameter(next(pieces).view(size)) for size in each)
             for name, each in sizes.items()
         }
+        self._held = [*itertools.chain.from_iterable(self.weights.values())]
         self.new_gradient()
 
     def new_gradient(self) -> None:
         """A gradient of zeros in memory of its own: the last one may be on its way elsewhere."""
         self.gradient = torch.zeros_like(self.gradient)
-        held = [*itertools.chain.from_iterable(self.weights.values())]
-        pieces = torch.split(self.gradient, [parameter.numel() for parameter in held])
-        for parameter, piece in zip(held, pieces, strict=True):
+        pieces = torch.split(self.gradient, [parameter.numel() for parameter in self._held])
+        for parameter, piece in zip(self._held, pieces, strict=True):
             parameter.grad = piece.view(parameter.shape)
 
     def gradients(self, loss: Tensor, *inputs: Tensor, room: Tensor | None = None) -> list[Tensor]:
         """Of a loss by all parameters, flat in ``room`` or else in memory of its own, and by each
         of the inputs."""
         # adding to a gradient of zeros would move its bytes three times more
-        held = [*itertools.chain.from_iterable(self.weights.values())]
-        found = torch.autograd.grad(loss, [*held, *inputs], materialize_grads=True)
-        flat = torch.cat([gradient.flatten() for gradient in found[: len(held)]], out=room)
-        return [flat, *found[len(held) :]]
+        found = torch.autograd.grad(loss, [*self._held, *inputs], materialize_grads=True)
+        flat = torch.cat([gradient.flatten() for gradient in found[: len(self._held)]], out=room)
+        return [flat, *found[len(self._held) :]]
 
     def forward(self, features: Tensor, pooled: Tensor) -> Tensor:
         """Logits [batch] from features [batch, width] and pooled [tables, batch, row_width]."""

@@ -149,12 +149,11 @@ class TaggedPass(Pass):
         assert isinstance(arrived, RealParts)
         for m, content in self._unpack(cut, arrived, backward=True):
             key = (m.value, not m.spread)
-            if m.spread or m.rows == ALL:
-                self._add(key, content)
-                continue
-            whole = torch.zeros_like(self.values[key])
-            self._rows(whole, m).copy_(content)
-            self._add(key, whole)
+            gradient = content
+            if not m.spread and m.rows != ALL:
+                gradient = torch.zeros_like(self.values[key])
+                self._rows(gradient, m).copy_(content)
+            self._add(key, gradient)
 
     def _finish(self) -> None:
         self._run(self.last)

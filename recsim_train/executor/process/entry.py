@@ -26,7 +26,7 @@ from recsim_train.executor.link.rendezvous import make_group
 from recsim_train.executor.part import EmulatedRoles, LostPeerError
 from recsim_train.executor.process import carried
 from recsim_train.executor.process.peers import Peers
-from recsim_train.executor.process.scheduling import batch_scheduling
+from recsim_train.executor.process.scheduling import schedule
 from recsim_train.placement.plan import Plan
 
 SPEC = "plan.pickle"
@@ -98,7 +98,7 @@ class Legacy:
 
 def run_role(staging: Path, rank: int) -> None:
     """The role's whole life; what goes wrong in it ends the process with exit code 1."""
-    plan, keep_state, emulated, own = pickle.loads((staging / SPEC).read_bytes())
+    plan, emulated, own = pickle.loads((staging / SPEC).read_bytes())
     carried.unpack(own)
     instance, settings = plan.instances[rank], plan.experiment.execution
     import torch
@@ -144,8 +144,6 @@ def run_role(staging: Path, rank: int) -> None:
         role.start(settings.start_timeout)
         say(progress=0, iterations=0, loss=None)
         role.finish(progress)
-        if keep_state:
-            role.keep_state(keep_state)
         leave()
         peers.end()
         dist.destroy_process_group()
@@ -159,17 +157,15 @@ def run_role(staging: Path, rank: int) -> None:
         os._exit(1)
 
 
-def write_spec(
-    staging: Path, plan: Plan, keep_state: Path | None, emulated: EmulatedRoles | None = None
-) -> None:
+def write_spec(staging: Path, plan: Plan, emulated: EmulatedRoles | None = None) -> None:
     """The plan, which every process reads, with the classes that only this process knows."""
-    told = plan, keep_state, emulated, carried.pack(plan.strategy)
+    told = plan, emulated, carried.pack(plan.strategy)
     (staging / SPEC).write_bytes(pickle.dumps(told))
 
 
 def main() -> None:
     """Entry point."""
-    scheduled = batch_scheduling()  # before gloo has threads
+    scheduled = schedule("SCHED_BATCH")  # before gloo has threads
     sys.setswitchinterval(0.0005)
     say(sched_batch=scheduled)
     run_role(Path(sys.argv[1]), int(sys.argv[2]))

@@ -25,7 +25,6 @@ from recsim_train.executor.process.merge import merge
 from recsim_train.executor.process.so_far import SoFar, TrainerSaid
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
-from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.progress import Meter, unseen
 from recsim_train.trace.record import Outcome
 
@@ -82,22 +81,21 @@ def execute(
     *,
     staging: Path,
     progress: Meter | None = None,
-    keep_state: Path | None = None,
     hosts: EmulatedCluster | None = None,
-    times: dict[str, ProcessTimes] | None = None,
+    times: EmulatedRoles | None = None,
 ) -> Outcome:
     """Run a plan on this machine and return its measurements.
 
-    ``staging``: an existing folder for the processes' files; ``keep_state``: a folder that receives
-    the final weights of every process; ``hosts``: emulated ones, on which processes run;
-    ``times``: what operations take on modelled hosts, by process; None: what they take here.
+    ``staging``: an existing folder for the processes' files; ``hosts``: emulated ones, on which
+    processes run; ``times``: what operations take on modelled hosts, by process; None: what they
+    take here.
     Raises `PartialRun` when a process fails or dies, `Interrupted` on KeyboardInterrupt; both carry
     what was measured.
     """
     check_cache(plan)
     _check_locks(staging)
-    emulated = None if hosts is None and times is None else EmulatedRoles(times)
-    write_spec(staging, plan, keep_state, emulated)
+    emulated = times if hosts is None else times or {}
+    write_spec(staging, plan, emulated)
     messages: queue.Queue[tuple[Child, dict[str, Any]]] = queue.Queue()
     children: list[Child] = []
     counted = {} if hosts is None else hosts.counted()
@@ -206,16 +204,16 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, Any]]]) -> bool:
         except queue.Empty:
             return moved
         if "progress" in message:
-            done = message["progress"], message["iterations"], message["loss"]
-            child.said = TrainerSaid(*done)
+            child.said = TrainerSaid(message["progress"], message["iterations"], message["loss"])
             moved = True
         if "leaving" in message:
             child.leaving = True
         if "sched_batch" in message:
             child.scheduled = bool(message["sched_batch"])
         if "error" in message:
-            why = message["kind"], message["error"], message["waits"]
-            child.ending = Ending(child.instance.name, *why)
+            child.ending = Ending(
+                child.instance.name, message["kind"], message["error"], message["waits"]
+            )
 
 
 def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, Any]]]) -> None:

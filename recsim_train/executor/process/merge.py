@@ -13,8 +13,9 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import allowed, cores
 from recsim_train.results.statistics import counted
 from recsim_train.trace.facts import Cached, Diverged, Slept, beyond_said
-from recsim_train.trace.ledger import Booked, Ledger, MachineUse, between
+from recsim_train.trace.ledger import Ledger, MachineUse, between
 from recsim_train.trace.record import Iteration, Outcome, Recorder, loop_of
+from recsim_train.workload.arithmetic import add
 from recsim_train.workload.compression import compressed
 
 
@@ -123,11 +124,7 @@ def _ledger(
     if all(one.slept for one in used):
         sleeps = zip(parts, used, strict=True)
         whole.facts.slept = {part.instance: Slept(*one.slept) for part, one in sleeps}
-    seconds: Booked = {}
-    for one in used:
-        for key, spent in one.booked.items():
-            seconds[key] = seconds.get(key, 0.0) + spent
-    return Ledger.of(window, total, seconds, machine)
+    return Ledger.of(window, total, add(*(one.booked for one in used)), machine)
 
 
 def _truncate(plan: Plan, whole: Outcome, left: set[str]) -> None:

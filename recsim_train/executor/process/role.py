@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,7 +28,7 @@ from recsim_train.executor.process import clocks
 from recsim_train.executor.process.attend import attend, in_thread
 from recsim_train.executor.process.evaluate import evaluate
 from recsim_train.executor.process.peers import Peers
-from recsim_train.executor.process.scheduling import ordinary_scheduling
+from recsim_train.executor.process.scheduling import schedule
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.runtime import LoopContext
 from recsim_train.executor.shards.mixcache import MixCache
@@ -44,7 +43,6 @@ from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near, R
 from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import Instance, LoopId, Plan
-from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.base import Loop
 from recsim_train.strategy.registry import create
 from recsim_train.trace.facts import ClockReading, Clocks
@@ -71,8 +69,8 @@ class Role:
     ) -> None:
         """``emulated``: None, where roles run on this machine itself."""
         self.modelled: ModelledCompute | None = None
-        if emulated is not None and emulated.times is not None:
-            self.modelled = install(emulated.times[instance.name], plan.experiment.seed)
+        if emulated:
+            self.modelled = install(emulated[instance.name], plan.experiment.seed)
             set_pace(self.modelled)
         self.plan, self.instance, self.store, self.peers = plan, instance, store, peers
         self.started = False
@@ -83,9 +81,8 @@ class Role:
         peers.tell = self.fail
         self.books = Books(instance.role, waits=emulated is not None)
         # Every rank makes every group, in one order.
-        groups = []
-        if plan.experiment.execution.transport == "gloo":
-            groups = [self._group(limit) for limit in (FOREVER, self.timeout)]
+        gloo = plan.experiment.execution.transport == "gloo"
+        groups = [self._group(limit) for limit in (FOREVER, self.timeout)] if gloo else []
         self.feed_group = self._group(FOREVER) if plan.of_role("reader") else None
         self.books.claim(TRANSPORT)
         self.collectives: dict[str, Collective] = {}
@@ -123,8 +120,6 @@ class Role:
         """Where each loop's thread gets what it works on."""
         self.reader: ReaderProcess | None = None
         self.readings: list[Reading] = []
-        self.final: Replica | None = None
-        """What was evaluated."""
         self.quality: dict[str, float | None] = {}
         self.servers: dict[Key, EmbeddingServer | DenseServer] = {}
         for rows in plan.embedding.shards if plan.embedding else ():
@@ -140,7 +135,7 @@ class Role:
             askers = {number: self._asked_by(number, t) for number, _, t in self.clients}
             rank = plan.rank(instance)
             self.transport = TcpTransport(plan, rank, store, self.timeout, askers, peers.labels)
-            ordinary_scheduling()
+            schedule("SCHED_OTHER")
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
@@ -266,7 +261,6 @@ class Role:
 
     def start(self, limit: float) -> None:
         """All threads up to the common start, within ``limit`` seconds, then go."""
-        spec = self.plan.experiment
         if self.instance.role == "trainer":
             self._begin_loops()
         self.peers.meet("ready", limit)
@@ -291,11 +285,7 @@ class Role:
             self.readings.append(self.reader.reading)
             self.threads += self.reader.start()
         if self.instance.role == "trainer":
-            net = self.plan.net
-            held: tuple[Any, ...] = ()
-            if isinstance(net, TaggedNet):
-                held = net.held(self._host()), net.shared_numbers
-            self.replica = Replica(spec.model, spec.training, spec.seed, *held)
+            self.replica = Replica.of(self.plan, self._host())
             self.strategy = create(self.plan.used, self.plan.place(self.instance.index))
             for loop in self.plan.loops(self.instance.index):
                 context = self._context(
@@ -387,7 +377,6 @@ class Role:
                 replica = self.replica
                 if replica.names is not None:  # a part of the net cannot be evaluated
                     replica = Replica(replica.model, replica.training, replica.seed)
-                self.final = replica
                 context = self._context(
                     len(self.plan.all_loops),
                     EVALUATOR,
@@ -443,24 +432,6 @@ class Role:
             cache=None if self.cache is None else self.cache.figures(),
             clocks=None if before is None else Clocks(before, self._clock_after),
         )
-
-    def keep_state(self, folder: Path) -> None:
-        """Save shards and replica, for tests and for whoever wants the weights."""
-        state: dict[str, object] = {}
-        for (service, index), server in self.servers.items():
-            if isinstance(server, EmbeddingServer):
-                slices = [
-                    (s.table, s.start, s.stop, s.step, s.first, s.last)
-                    for s in server.rules.shard.slices
-                ]
-                state[f"{service.name}/{index}"] = (slices, server.state.rows)
-            else:
-                shard = server.rules.shard
-                state[f"{service.name}/{index}"] = (shard.start, shard.stop), server.state.values
-        if self.instance.role == "trainer":
-            final = self.replica if self.final is None else self.final
-            state["replica"] = final.parameters
-        torch.save(state, folder / f"{self.instance.name}.pt")
 
 
 def _common_start() -> tuple[float, ClockReading | None]:

@@ -21,7 +21,7 @@ from recsim_train.executor.process.launch import Interrupted, PartialRun
 from recsim_train.executor.process.merge import merge
 from recsim_train.executor.process.peers import LEAVING, PeerLeftError, Peers, gather
 from recsim_train.executor.process.rank import Rank, read_rank, this_machine, under_torchrun
-from recsim_train.executor.process.scheduling import batch_scheduling
+from recsim_train.executor.process.scheduling import schedule
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
 from recsim_train.trace.record import Outcome
@@ -139,7 +139,7 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
     me = read_rank()
     _begun.append(plan.strategy.kind)
     settings = plan.experiment.execution
-    scheduled = batch_scheduling()
+    scheduled = schedule("SCHED_BATCH")
     sys.setswitchinterval(0.0005)
     # as recsim_train.executor.process.forkserver has it; read when torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

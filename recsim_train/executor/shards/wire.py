@@ -299,5 +299,4 @@ def decode(header: bytes) -> ShardRequest:
             values[-1] = struct.unpack_from(f"<{values[-1]}q", header, _LAYOUTS[kind].size)
     except (struct.error, IndexError) as error:
         raise ValueError(f"{len(header)} bytes are no request's header: {error}") from None
-    request: ShardRequest = kind(*values)
-    return request
+    return kind(*values)
