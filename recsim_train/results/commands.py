@@ -20,8 +20,7 @@ def repeatable(command: Sequence[str]) -> list[str]:
     A simulated run's directory must not depend on the folder it was made in, and a reader of a
     report does not share that folder either.
     """
-    kept = [word for word in _without(command, "--out") if word not in _ALONE]
-    return [_near(word) for word in kept]
+    return [_near(word) for word in _without(command, "--out") if word not in _ALONE]
 
 
 def reproducing(runs: Iterable[tuple[Sequence[str], bool]], result: str = "") -> list[str]:
