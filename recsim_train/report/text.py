@@ -105,9 +105,9 @@ def rated(eps: float | None, interval: Sequence[float | None] | None) -> str:
     return rate(eps) if around == NONE else f"{rate(eps)} {around}"
 
 
-def between(interval: Sequence[float]) -> str:
+def between(interval: Sequence[float] | None) -> str:
     """The ends of an interval of rates: "30.7k to 39.3k"."""
-    return f"{rate(interval[0])} to {rate(interval[1])}"
+    return NONE if interval is None else f"{rate(interval[0])} to {rate(interval[1])}"
 
 
 def predicted(eps: float | None, interval: Sequence[float] | None) -> str:

@@ -193,7 +193,7 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
         findings.settings(row) or text.NONE,
         text.exact(row.get("examples_per_step")),
         text.rate(row["examples_per_second"]),
-        text.between(whole) if (whole := of_row(row)) else text.NONE,
+        text.between(of_row(row)),
         text.rate(row["bound_eps"]),
         text.size(row["bytes_per_step"]),
         text.percent(row["memory_share"]),
