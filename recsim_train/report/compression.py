@@ -48,10 +48,9 @@ def sentences(simulated: RunRecord, real: RunRecord) -> list[str]:
                 f" (the prediction assumed {_times(theirs.value_compression)} and "
                 f"{_times(theirs.wire_compression)})"
             )
-        noun = _NOUNS.get(name, name)
         found.append(
-            f"Compression of {noun}, warm-up included: {values} in values, {wire} on the wire"
-            f"{assumed}{_density(ours, ' of the values travelled', '; ')}"
+            f"Compression of {_NOUNS.get(name, name)}, warm-up included: {values} in values, "
+            f"{wire} on the wire{assumed}{_density(ours, ' of the values travelled', '; ')}"
         )
     return found
 

@@ -29,7 +29,6 @@ from recsim_train.report.drawing import (
     style,
     tip,
 )
-from recsim_train.results.statistics import counted
 from recsim_train.results.summary import OTHER
 
 _MOST_ROWS, _POINTS = 10, 60
@@ -197,11 +196,7 @@ def loss_figure(comparisons: Sequence[Comparison]) -> Picture | None:
 
 def _loss_curve(c: Comparison) -> tuple[list[float], list[float]]:
     """(examples, mean loss) in at most `_POINTS` groups of neighbouring iterations."""
-    iterations = [
-        i
-        for i in counted(c.real.iterations(), 0, 2**62)
-        if i.loss is not None and math.isfinite(i.loss)
-    ]
+    iterations = [i for i in c.real.iterations() if i.loss is not None and math.isfinite(i.loss)]
     if not iterations:
         return [], []
     last = max(i.iteration for i in iterations)

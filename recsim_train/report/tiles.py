@@ -62,8 +62,7 @@ def of_pair(c: Comparison) -> list[Tile]:
     around = _UNKNOWN
     if spread is not None:
         ends = [c.measured_eps * (1 + way * spread) for way in (-1, 1)]
-        of = "repeats" if len(c.all_real) > 1 else "windows of one run"
-        around = f"{text.between(ends)}, {of}"
+        around = f"{text.between(ends)}, {c.spread_of}"
     error = Cell(text.percent(c.signed_error, signed=True), "off" if c.unexplained else "")
     verdict = c.verdict if c.diverged is None else f"the measured model {c.diverged}"
     if c.faults:
