@@ -47,9 +47,9 @@ def read_experiment(
     a setting with its one value.
     Raises UserError if the file cannot be read, ConfigErrors for what is wrong with the sweep.
     """
-    document = source
-    if not isinstance(document, YamlDocument):
-        document = read_document(document, "an experiment")
+    document = (
+        source if isinstance(source, YamlDocument) else read_document(source, "an experiment")
+    )
     path = Path(document.file)
     mistakes = Mistakes(document.marks, document.file)
     given: list[str | Assignment] = []
