@@ -117,8 +117,7 @@ def rounds_per_iteration(
     """Rounds of one background loop per counted iteration of one training loop."""
     if not done or not plan.background:
         return 0.0
-    inside = within(rounds, done)
-    return len(inside) / len(plan.background) / (len(done) / len(plan.training))
+    return len(within(rounds, done)) / len(plan.background) / (len(done) / len(plan.training))
 
 
 def within(rounds: Iterable[Iteration], done: Sequence[Iteration]) -> list[Iteration]:
