@@ -94,10 +94,9 @@ def _unknown_key(model: type[BaseModel], path: KeyPath, names: list[str]) -> str
     key = str(path[-1])
     where = f" in {dotted(path[:-1])}" if path[:-1] else ""
     hint = suggest(key, names)
-    if not hint or key in _leaves(model):
-        elsewhere = _leaves(model).get(key, [])
-        if len(elsewhere) == 1:
-            hint = f"; did you mean {elsewhere[0]!r}?"
+    elsewhere = _leaves(model).get(key, [])
+    if len(elsewhere) == 1:
+        hint = f"; did you mean {elsewhere[0]!r}?"
     if not hint and names:
         hint = f"; known: {', '.join(names)}"
     return f"unknown key{where}{hint}"

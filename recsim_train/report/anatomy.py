@@ -202,9 +202,7 @@ def largest(summary: Summary) -> list[str]:
             most = max(effects[name], key=effects[name].__getitem__)
             within = "" if most == name else f", mostly {PARTS[most][1]}"
             found.append(f"{naming.effect(name)} takes {text.percent(seconds / whole)}{within}")
-    if not found:
-        return []
-    return [f"Of an iteration's {text.seconds(whole)}, {'; '.join(found)}"]
+    return [f"Of an iteration's {text.seconds(whole)}, {'; '.join(found)}"] if found else []
 
 
 def sentences(summary: Summary) -> list[str]:

@@ -82,8 +82,7 @@ def percent(value: float | None, *, signed: bool = False) -> str:
         return NONE
     hundredths = value * 100
     places = 0 if abs(hundredths) >= 99.5 else 1
-    text = f"{hundredths:{'+' if signed else ''}.{places}f} %"
-    return text.replace("-", "−")
+    return f"{hundredths:{'+' if signed else ''}.{places}f} %".replace("-", "−")
 
 
 def small_percent(value: float) -> str:

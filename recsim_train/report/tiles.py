@@ -115,9 +115,8 @@ def of_prediction(
 
 def throughput(title: str, eps: float | None, interval: Interval | None) -> Tile:
     """With the whole interval."""
-    said = "its errors are not known"
-    if interval is not None:
-        said = f"{text.between(interval)} (90 % interval)"
+    whole = f"{text.between(interval)} (90 % interval)"
+    said = "its errors are not known" if interval is None else whole
     return Tile(title, Cell(f"{text.rate(eps)} examples/s"), said)
 
 
