@@ -155,7 +155,7 @@ class Comparison:
     @property
     def compression(self) -> list[str]:
         """What was left out in both worlds, one sentence for each kind of content."""
-        return compression.sentences(self.simulated, self.real)
+        return list(compression.sentences(self.simulated, self.real))
 
     @property
     def net(self) -> list[str]:

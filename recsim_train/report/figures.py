@@ -96,11 +96,12 @@ def throughput_figure(rated: Sequence[Rated]) -> Picture | None:
 @for_any_window
 def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     """Where an iteration's time goes, both worlds below each other; None without any record."""
-    rows: list[tuple[str, dict[str, float]]] = []
-    for c in comparisons:
-        for world, record in (("predicted", c.simulated), ("measured", c.real)):
-            label = world if len(comparisons) == 1 else f"{c.label}: {world}"
-            rows.append((label, record.summary.time_by_effect))
+    single = len(comparisons) == 1
+    rows = [
+        (world if single else f"{c.label}: {world}", record.summary.time_by_effect)
+        for c in comparisons
+        for world, record in (("predicted", c.simulated), ("measured", c.real))
+    ]
     present = {effect for _, parts in rows for effect in parts}
     effects = [e for e in in_order(present) if e != OTHER] + [OTHER] * (OTHER in present)
     if not effects:
