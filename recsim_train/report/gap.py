@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from recsim_train.report import naming, text
@@ -59,19 +59,18 @@ def divided(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Ga
     return Gap(whole, tuple(parts), tuple(_sentences(whole, parts, close)))
 
 
-def _sentences(whole: GapPart, parts: list[GapPart], close: bool) -> list[str]:
-    said = [
+def _sentences(whole: GapPart, parts: list[GapPart], close: bool) -> Iterator[str]:
+    yield (
         f"An iteration takes {text.seconds(whole.predicted)} predicted, "
         f"{text.seconds(whole.measured)} measured"
         + (": there is no gap to explain." if close else ".")
-    ]
+    )
     named = [p for p in parts if abs(p.difference) >= WORTH_SAYING * whole.measured][:MOST]
     if close and named:
-        said.append("Single parts differ nevertheless, and cancel out:")
-    said.extend(_sentence(part) for part in named)
+        yield "Single parts differ nevertheless, and cancel out:"
+    yield from map(_sentence, named)
     if not close and not named:
-        said.append("No single part stands out: the gap is spread over all of them.")
-    return said
+        yield "No single part stands out: the gap is spread over all of them."
 
 
 def _sentence(part: GapPart) -> str:
