@@ -28,12 +28,13 @@ class Asked(KeyboardInterrupt):
 
 
 class _Wish:
-    """To end, as signals say it."""
+    """To end, as signals say it; and whether what is left then can be gone on with."""
 
     number: int | None = None
     at = 0.0
     held = 0
     pending = False
+    finished = False
 
 
 def received() -> int | None:
@@ -41,20 +42,14 @@ def received() -> int | None:
     return _Wish.number
 
 
-class _Finished:
-    """What an interrupted command leaves."""
-
-    finished = False
-
-
 def note_finished() -> None:
     """Something is kept complete that ``--resume`` takes instead of making it again."""
-    _Finished.finished = True
+    _Wish.finished = True
 
 
 def finished() -> bool:
     """Whether `note_finished` was called: to go on is not to begin again."""
-    return _Finished.finished
+    return _Wish.finished
 
 
 def listen() -> None:
@@ -77,8 +72,7 @@ def stop_listening() -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    again = _Wish.number is not None and time.monotonic() - _Wish.at < SAME_WISH
-    if again:
+    if _Wish.number is not None and time.monotonic() - _Wish.at < SAME_WISH:
         return
     _Wish.number, _Wish.at = number, time.monotonic()
     if _Wish.held:

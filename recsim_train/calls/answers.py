@@ -123,7 +123,7 @@ class Runs:
                 *(str(run.settings.get(key, text.NONE)) for key in keys),
                 run.world,
                 text.rate(run.examples_per_second),
-                text.between(ends) if (ends := run.whole_interval) else text.NONE,
+                text.between(run.whole_interval),
                 naming.phrase(run.bottleneck or text.NONE),
                 run.status,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -78,14 +78,11 @@ def profile(
         if not isinstance(value, list | dict):
             common.tell(f"{key}: {value}")
     _show_cache(statistics["cache"], spec.roles.trainers)
-    tables = statistics["tables"]
-    assert isinstance(tables, list)
-    for row in tables:
+    for row in statistics["tables"]:
         common.tell("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
 
 
-def _show_cache(cache: object, trainers: int) -> None:
-    assert isinstance(cache, dict)
+def _show_cache(cache: dict[str, Any], trainers: int) -> None:
     if not cache["sizes"]:
         return
     common.tell("rows that a cache would have (of a batch's distinct ones, after warming up):")

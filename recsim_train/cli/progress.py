@@ -65,8 +65,7 @@ class _Pace:
     """How long the rest takes, at the pace of all that has been done of it. Where nothing more is
     done meanwhile, what is left falls, and is no longer said once it is over."""
 
-    def __init__(self) -> None:
-        self._begin = self._first = self._done = self._total = self._moved = 0.0
+    _begin = _first = _done = _total = _moved = 0.0
 
     def left(self, done: float, total: float) -> str:
         """In words; empty: not known yet."""

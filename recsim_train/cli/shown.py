@@ -189,8 +189,7 @@ def _document(records: Sequence[RunRecord], examples: float | None) -> dict[str,
 
     documents = []
     for record in records:
-        predicted = record.world == "simulated"
-        said = {"caveats": caveats_here(record)} if predicted else {}
+        said = {"caveats": caveats_here(record)} if record.world == "simulated" else {}
         document = {**run_document(record), **said}
         if examples is not None:
             whole = whole_training(record.summary, examples)

@@ -319,9 +319,8 @@ def _check_stragglers(stragglers: Stragglers, mistakes: Mistakes) -> None:
     if hiccups is not None and hiccups.probability > 1.0:
         mistakes.add(("stragglers", "hiccups", "probability"), "expected at most 100 %")
     if tail is not None:
-        wanted, other = "deviation", "index"
-        if tail.distribution == "pareto":
-            wanted, other = other, wanted
+        pareto = tail.distribution == "pareto"
+        wanted, other = ("index", "deviation") if pareto else ("deviation", "index")
         if getattr(tail, wanted) is None:
             mistakes.add(
                 ("stragglers", "tail", wanted), f"missing; a {tail.distribution} tail needs it"

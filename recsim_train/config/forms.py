@@ -29,11 +29,9 @@ def write_out_model(raw: object, mistakes: Mistakes) -> dict[str, Any] | None:
     if raw is None:
         mistakes.add(path, f"missing; {_EXPECTED_MODEL} (presets: {', '.join(PRESETS)})")
         return None
+    preset_path = path if isinstance(raw, str) else (*path, "preset")
     if isinstance(raw, str):
         raw = {"preset": raw}
-        preset_path = path
-    else:
-        preset_path = (*path, "preset")
     if not isinstance(raw, dict):
         mistakes.add(path, f"{_EXPECTED_MODEL}, got {shown(raw)}")
         return None

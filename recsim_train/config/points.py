@@ -10,7 +10,7 @@ from pathlib import Path
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.fields import Accepts, of_path
-from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes
+from recsim_train.config.problems import KeyPath, Mistakes
 from recsim_train.config.sets import Assignment, parse_sets
 from recsim_train.config.sweep import Dimension, Sweep, fix, take_sweep
 from recsim_train.config.yaml_source import YamlDocument, read_document
@@ -47,9 +47,9 @@ def read_experiment(
     a setting with its one value.
     Raises UserError if the file cannot be read, ConfigErrors for what is wrong with the sweep.
     """
-    document = source
-    if not isinstance(document, YamlDocument):
-        document = read_document(document, "an experiment")
+    document = (
+        source if isinstance(source, YamlDocument) else read_document(source, "an experiment")
+    )
     path = Path(document.file)
     mistakes = Mistakes(document.marks, document.file)
     given: list[str | Assignment] = []
@@ -62,8 +62,7 @@ def read_experiment(
     plain = [item for item in given if item not in axes and item not in own]
     _set_own(document, own, mistakes)
     taken = take_sweep(document, axes, mistakes)
-    if mistakes.problems:
-        raise ConfigErrors(mistakes.problems, document.file)
+    mistakes.raise_any()
     if taken is None:
         return ExperimentFile(path, document, None, (), (), tuple(plain))
     sweep, all_dimensions = taken

@@ -14,6 +14,7 @@ Our own reading, where the sources leave it open:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,9 +147,8 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def describe_presets() -> list[str]:
+def describe_presets() -> Iterator[str]:
     """One line per preset: its shape and where it comes from."""
-    lines = []
     for name, preset in PRESETS.items():
         top = f"deep {'-'.join(map(str, preset.top_mlp))}"
         if preset.kind == "dlrm":
@@ -156,9 +156,8 @@ def describe_presets() -> list[str]:
             top = f"bottom {bottom}, top {'-'.join(map(str, preset.top_mlp))}"
         most = max(preset.ids)
         ids = "1 id" if most == 1 else f"up to {most} ids"
-        lines.append(
+        yield (
             f"{name}: {len(preset.rows)} tables, {sum(preset.rows):,} rows, {ids} per table, "
             f"d = {preset.embedding_dim}, {top}, batch {preset.batch_size}: "
             f"{preset.summary}"
         )
-    return lines

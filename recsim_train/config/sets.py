@@ -105,35 +105,33 @@ def parse_sets(arguments: Sequence[str | Assignment], mistakes: Mistakes) -> lis
     return assignments
 
 
+@dataclass(frozen=True, slots=True)
 class Sets:
     """Applies arguments, in order, to a document."""
 
-    def __init__(self, document: YamlDocument, schemas: Schemas, mistakes: Mistakes) -> None:
-        self._document = document
-        self._schemas = schemas
-        self._findings = mistakes
-        self._set_keys: set[str] = set()
+    document: YamlDocument
+    schemas: Schemas
+    mistakes: Mistakes
 
     def apply(self, arguments: Sequence[str | Assignment]) -> None:
         """Change the document; what is wrong with an argument goes to the mistakes."""
         path_mark: Mark | None = None
-        for item in parse_sets(arguments, self._findings):
-            path = item.path
-            self._set_keys.add(".".join(map(str, path)))
-            if path == ("data", "path") and item.typed:
+        assignments = parse_sets(arguments, self.mistakes)
+        for item in assignments:
+            if item.path == ("data", "path") and item.typed:
                 path_mark = item.mark
-            self._assign(path, item.value, item.mark)
-        if path_mark is not None and "data.generate" not in self._set_keys:
+            self._assign(item.path, item.value, item.mark)
+        if path_mark is not None and ("data", "generate") not in {i.path for i in assignments}:
             # Only the experiment's own file may be made; one that is named here must exist.
-            data = self._document.data.get("data")
+            data = self.document.data.get("data")
             if isinstance(data, dict):
                 data["generate"] = False
-                self._document.marks.replace(("data", "generate"), path_mark)
+                self.document.marks.replace(("data", "generate"), path_mark)
 
     def _assign(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        data = self._document.data
+        data = self.document.data
         if len(path) > 1 and path[0] == "model" and isinstance(data.get("model"), str):
-            self._document.marks.values["model", "preset"] = self._document.marks.locate(("model",))
+            self.document.marks.values["model", "preset"] = self.document.marks.locate(("model",))
             data["model"] = {"preset": data["model"]}
         if len(path) > 1 and path[0] == "strategy":
             self._assign_strategy(path, value, mark)
@@ -141,21 +139,21 @@ class Sets:
             self._write(path, value, mark)
 
     def _assign_strategy(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        current = self._document.data.get("strategy")
+        current = self.document.data.get("strategy")
         if not isinstance(current, list) or str(path[1]).isdigit():
             self._write_option(path, value, mark)
             return
         option = ".".join(map(str, path[1:]))
         if option == "kind":
-            self._findings.add_at(
+            self.mistakes.add_at(
                 mark, "strategy.kind", "strategy is a list here: write strategy=NAME"
             )
             return
-        options = [option_names(entry, self._schemas) for entry in current]
+        options = [option_names(entry, self.schemas) for entry in current]
         fitting = [index for index, names in enumerate(options) if option in names]
         if not fitting:
             hint = suggest(option, dict.fromkeys(itertools.chain(*options)))
-            self._findings.add_at(
+            self.mistakes.add_at(
                 mark,
                 f"strategy.{option}",
                 f"no strategy of the list has an option {option!r}{hint}",
@@ -166,8 +164,8 @@ class Sets:
     def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set an option, turning plain names on the way there (the strategy's, a part's) into
         mappings that hold them."""
-        at: Any = self._document.data
-        marks = self._document.marks
+        at: Any = self.document.data
+        marks = self.document.marks
         done: KeyPath = ()
         for part in path[:-1]:
             key: Any = int(part) if isinstance(at, list) and str(part).isdigit() else part
@@ -182,14 +180,14 @@ class Sets:
 
     def _write(self, path: KeyPath, value: Any, mark: Mark) -> None:
         """Set one place, making the mappings on the way there."""
-        at: Any = self._document.data
-        marks = self._document.marks
+        at: Any = self.document.data
+        marks = self.document.marks
         done: KeyPath = ()
         for depth, part in enumerate(path):
             last = depth == len(path) - 1
             if isinstance(at, list):
                 if not (isinstance(part, int) or part.isdigit()) or int(part) >= len(at):
-                    self._findings.add_at(
+                    self.mistakes.add_at(
                         mark,
                         dotted(done),
                         f"{dotted(done)} is a list of {len(at)}: expected a position in it",
@@ -197,7 +195,7 @@ class Sets:
                     return
                 part = int(part)  # noqa: PLW2901 - the key of a list is its position
             elif not isinstance(at, dict):
-                self._findings.add_at(
+                self.mistakes.add_at(
                     mark, dotted(done), f"{dotted(done)} is a single value and has no {str(part)!r}"
                 )
                 return

@@ -111,8 +111,6 @@ class Quantity:
     what: str
     """With its article: "a duration"."""
     example: str
-    base: str
-    """Name of the base unit: "seconds"."""
     units: dict[str, float]
     """Every unit that is understood, with its factor."""
     written: tuple[str, ...]
@@ -167,22 +165,19 @@ class Quantity:
         return f"{value!r} {unit}" if self.units[unit] == 1.0 else text
 
 
-SIZE = Quantity(
-    "a size", "4 MiB", "bytes", SIZES, ("B", "KiB", "MiB", "GiB", "TiB"), "0 B", "1e24 B"
-)
+SIZE = Quantity("a size", "4 MiB", SIZES, ("B", "KiB", "MiB", "GiB", "TiB"), "0 B", "1e24 B")
 RATE = Quantity(
     "a data rate",
     "25 Gbit/s",
-    "bytes per second",
     RATES,
     ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
     "1 bit/s",
     "1e24 bit/s",
 )
 DURATION = Quantity(
-    "a duration", "50 us", "seconds", DURATIONS, ("ps", "ns", "us", "ms", "s"), "0 s", "1e12 s"
+    "a duration", "50 us", DURATIONS, ("ps", "ns", "us", "ms", "s"), "0 s", "1e12 s"
 )
-SHARE = Quantity("a share", "5 %", "fraction of one", SHARES, ("%",), "0 %", "1000 %")
+SHARE = Quantity("a share", "5 %", SHARES, ("%",), "0 %", "1000 %")
 
 IN_SHORT = "in short: 50k, 1.5M, 2G"
 """How large counts of rows may be written."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from recsim_train.config.fields import of_field, of_path
@@ -64,9 +65,7 @@ def _report(
         return
     what = of_path(model, path)
     if kind == "extra_forbidden":
-        section = of_path(model, path[:-1])
-        fields = section.section.model_fields if section and section.section else {}
-        names = [renamed.get(name, name) for name in fields]
+        names = [renamed.get(name, name) for name in _fields_at(model, path[:-1])]
         names += extra.get(path[:-1], ())
         mistakes.add(prefix + path, _unknown_key(model, path, names), at_key=True)
         return
@@ -85,14 +84,19 @@ def _report(
         mistakes.add(prefix + path, message)
 
 
+def _fields_at(model: type[BaseModel], path: KeyPath) -> Mapping[str, FieldInfo]:
+    """Those of the section at a place; none where there is no section."""
+    at = of_path(model, path)
+    return at.section.model_fields if at and at.section else {}
+
+
 def _unknown_key(model: type[BaseModel], path: KeyPath, names: list[str]) -> str:
     key = str(path[-1])
     where = f" in {dotted(path[:-1])}" if path[:-1] else ""
     hint = suggest(key, names)
-    if not hint or key in _leaves(model):
-        elsewhere = _leaves(model).get(key, [])
-        if len(elsewhere) == 1:
-            hint = f"; did you mean {elsewhere[0]!r}?"
+    elsewhere = _leaves(model).get(key, [])
+    if len(elsewhere) == 1:
+        hint = f"; did you mean {elsewhere[0]!r}?"
     if not hint and names:
         hint = f"; known: {', '.join(names)}"
     return f"unknown key{where}{hint}"
@@ -124,10 +128,7 @@ def _literals(hint: Any) -> list[str]:
 
 def _meaning(model: type[BaseModel], path: KeyPath) -> str:
     """The first sentence of a field's docstring, in brackets."""
-    section = of_path(model, path[:-1])
-    if section is None or section.section is None:
-        return ""
-    field = section.section.model_fields.get(str(path[-1]))
+    field = _fields_at(model, path[:-1]).get(str(path[-1]))
     if field is None or not field.description:
         return ""
     sentence = " ".join(field.description.split()).split(". ")[0].rstrip(".")

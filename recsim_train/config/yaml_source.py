@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -138,7 +138,7 @@ def compose(text: str, where: str) -> Node | None:
         before = text[: error.position]
         line = before.count("\n") + 1
         column = error.position - (before.rfind("\n") + 1) + 1
-        message = f"not valid YAML: control character 0x{_code(error.character):02x}"
+        message = f"not valid YAML: control character 0x{error.character:02x}"
         raise ConfigErrors([Problem(Mark(where, line, column), "", message)], where) from None
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
@@ -149,10 +149,6 @@ def compose(text: str, where: str) -> Node | None:
     except RecursionError:
         raise UserError(f"{where}: not valid here: values are nested too deeply") from None
     return node
-
-
-def _code(character: object) -> int:
-    return ord(character) if isinstance(character, str) else int(str(character))
 
 
 def _plain_words(error: yaml.MarkedYAMLError, source: str, column: int) -> str:
@@ -231,17 +227,8 @@ class Builder:
     def _scalar(self, node: ScalarNode, path: KeyPath) -> Any:
         kind, text = node.tag.removeprefix(_TAG), str(node.value)
         try:
-            match kind:
-                case "str":
-                    return text
-                case "null":
-                    return None
-                case "bool":
-                    return _boolean(text)
-                case "int":
-                    return _integer(text)
-                case "float":
-                    return _number(text)
+            if kind in _SCALARS:
+                return _SCALARS[kind](text)
         except OverflowError:
             self._problem(node, path, f"the number {text[:40]} is too large")
             return None
@@ -284,6 +271,16 @@ def _number(text: str) -> float | int:
     if "e" in text.lower() and value.is_integer() and abs(value) <= 2**53:
         return int(value)
     return value
+
+
+_SCALARS: Mapping[str, Callable[[str], Any]] = {
+    "str": str,
+    "null": lambda _: None,
+    "bool": _boolean,
+    "int": _integer,
+    "float": _number,
+}
+"""What makes a value of a scalar's text, by its type."""
 
 
 def _read_text(path: Path, what: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from recsim_train.data.stream import open_stream
 _HOT_SHARE = 0.01
 
 
-def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> dict[str, object]:
+def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> dict[str, Any]:
     """Statistics of the stream's first batches, as JSON values.
 
     Per table: ``beyond`` (share of its ids that lie beyond its rows), ``ids_per_batch`` and

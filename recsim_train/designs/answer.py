@@ -40,8 +40,6 @@ class Change:
     says: str
     bound: float
     """Examples per second at most, then."""
-    single: bool = True
-    """Whether one kind of change is enough; else two at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +94,14 @@ def answer_of(found: Found) -> Recommended:
     if not found.simulated:
         raise NoDesignError(_nothing(found))
     wanted, whole = found.wanted, found.whole
-
-    def sure(design: Design) -> float:
-        return design.surely(wanted)
-
-    enough = [d for d in whole if d.whole and wanted.enough(sure(d))]
+    enough = [d for d in whole if d.whole and wanted.enough(d.surely(wanted))]
     asked = (d for d in found.designs if wanted.affordable(d.candidate))
     may_be = found.unfinished and any(d.look is None or wanted.enough(d.bound) for d in asked)
     met = None if wanted.target is None or (may_be and not enough) else bool(enough)
     if wanted.target is not None and not enough:
         chosen = _nearest(whole, wanted)
     else:
-        chosen = min(enough or whole, key=lambda d: wanted.order(d.candidate, sure(d)))
+        chosen = min(enough or whole, key=lambda d: wanted.order(d.candidate, d.surely(wanted)))
     rest = [d for d in whole if d is not chosen]
     tied = sorted(
         (d for d in rest if tie(chosen, d) and (d in enough or not enough)),

@@ -81,8 +81,7 @@ def changes(
             if (less := smallest([(step, second) for step in one])) is not None:
                 least = smallest([(less[0], step) for step in other])
                 enough.append(least or less)
-    found = (Change(bounds.says(c), bounds.of(c), single=len(c) == 1) for c in enough)
-    return tuple(found), bounds.all_tried
+    return tuple(Change(bounds.says(c), bounds.of(c)) for c in enough), bounds.all_tried
 
 
 class _Bounds:
@@ -161,8 +160,7 @@ def _faster() -> list[_Step]:
             known = state.cluster
             # one connection's limit is none of the card
             faster = scaled(known, {"nic": times, "uplink": times})
-            network = {"network": known.network}
-            return state._replace(cluster=faster.model_copy(update=network))
+            return state._replace(cluster=faster.model_copy(update={"network": known.network}))
 
         return _Step(lambda _: f"{times:g} times as fast network cards and uplinks", make)
 
@@ -237,5 +235,6 @@ def _with_room(cluster: Cluster, hosts: int, times: float) -> Cluster:
         more = max(0, -(-(hosts - sum(rooms)) // max(rooms)))
         update = {"racks": len(rooms) + more, "hosts_per_rack": (*rooms, *[max(rooms)] * more)}
         topology = topology.model_copy(update=update)
-    made = {"topology": topology, "most_hosts": None, "mixed": mixed or None}
-    return cluster.model_copy(update=made)
+    return cluster.model_copy(
+        update={"topology": topology, "most_hosts": None, "mixed": mixed or None}
+    )

@@ -17,18 +17,16 @@ FASTEST_LINK: Final = 1e9 / 8
 """Of those, bytes per second."""
 
 
-def distances(designs: Sequence[Design]) -> list[str]:
+def distances(designs: Sequence[Design]) -> Iterator[str]:
     """A line for each, from the first on; designs that are equally far share one."""
     alike: dict[str, list[str]] = {}
     for number, design in enumerate(designs, start=1):
         said = listed(list(_beyond(design)))
         alike.setdefault(said, []).append(str(number))
-    lines = []
     for said, numbers in alike.items():
         whose = f"design{'s'[: len(numbers) > 1]} {listed(numbers)}"
         beyond = f"beyond what was measured in {said}" if said else "of a size that was measured"
-        lines.append(f"{whose}: {beyond}")
-    return lines
+        yield f"{whose}: {beyond}"
 
 
 def _beyond(design: Design) -> Iterator[str]:

@@ -58,8 +58,6 @@ class Look:
 
     bounds: Mapping[str, float]
     """Examples per second by class of resources, the tightest first."""
-    problem: str | None = None
-    """Why it does not fit; None: it does."""
 
     @property
     def bound(self) -> float:
@@ -103,7 +101,7 @@ def check_room(plan: Plan, cluster: Cluster) -> None:
 
 def look_of(row: Mapping[str, Any]) -> Look:
     """From such a row, or that of a look which took too long."""
-    return Look(row["bounds"] or {}, row["message"])
+    return Look(row["bounds"] or {})
 
 
 def briefly(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:

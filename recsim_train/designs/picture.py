@@ -76,9 +76,8 @@ def frontier(answer: Recommended) -> Picture | None:
         axes.locator_params(axis="x", integer=unit == "hosts")
         axes.set_ylabel("predicted examples/s")
         axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
-        notes = "line: the most up to there"
-        notes += "; dashed: the target" if answer.wanted.target is not None else ""
-        along(axes, f"{unit} ({notes})")
+        dashed = "; dashed: the target" * (answer.wanted.target is not None)
+        along(axes, f"{unit} (line: the most up to there{dashed})")
         grid_of(axes)
         legend(figure, 3)
         return finish(figure, "frontier", f"Predicted throughput over {unit}")

@@ -196,7 +196,7 @@ def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
             str(run.number),
             run.design.kind,
             text.rate(run.design.eps),
-            text.between(run.design.interval) if run.design.interval else text.NONE,
+            text.between(run.design.interval),
             text.rate(run.eps),
             text.percent(run.error, signed=True),
             {True: "yes", False: "no", None: text.NONE}[run.held],
@@ -309,13 +309,12 @@ def _per_host(design: Design) -> str:
 
 def _cells(design: Design) -> list[str]:
     row = design.row or {}
-    ends = design.interval
     more = settings(design)
     return [
         f"{design.kind}{', ' if more else ''}{more}",
         str(design.candidate.hosts),
         text.rate(design.eps),
-        text.between(ends) if ends else text.NONE,
+        text.between(design.interval),
         text.rate(next(iter(design.bounds.values()), None)),
         _per_host(design),
         _hourly(design),

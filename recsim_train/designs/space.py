@@ -192,8 +192,7 @@ def with_batches(experiment: Experiment, origin: Origin) -> Experiment:
             f"no whole batch of {loops:,} loops makes a step of about {wanted:,} examples: raise "
             "training.batch_size, or allow search.any_step"
         )
-    training = experiment.training.model_copy(update={"batch_size": batch})
-    return experiment.model_copy(update={"training": training})
+    return experiment.having("training", batch_size=batch)
 
 
 def _limit(origin: Origin, most: int | None) -> int:

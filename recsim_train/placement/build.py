@@ -156,9 +156,7 @@ def _embedding(
     services = [s for s in topology.services if isinstance(s, EmbeddingService)]
     if not services:
         return None
-    hosts = _hosts(instances, "embedding_server")
-    if services[0].access == "own":
-        hosts = [i for i in instances if i.role == "trainer"]
+    hosts = _hosts(instances, "trainer" if services[0].access == "own" else "embedding_server")
     content = cut_tables(experiment, len(hosts), services[0].partition)
     shards = tuple(
         EmbeddingShard(index, host, slices)

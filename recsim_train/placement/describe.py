@@ -146,23 +146,22 @@ def _held(plan: Plan, instance: Instance, masks: Mapping[int, Mask]) -> Iterator
             several = "s" if len(labels) > 1 else ""
             each = fed.replace(" fed", " each fed") if several else fed
             yield f"loop{several} {', '.join(together(labels))}{each}"
-    for shard in plan.embedding.shards if plan.embedding else ():
-        if shard.host == instance:
-            assert plan.embedding is not None
-            size = sum(p.rows for p in shard.slices) * shape.row_bytes(model) / 2**20
-            names = together(
-                f"{p.table}"
-                if p.rows == model.tables[p.table].rows
-                else f"{p.table}[{p.start}:{p.stop}]"
-                for p in shard.slices
+    for shard in plan.embedding.by_host.get(instance, ()) if plan.embedding else ():
+        assert plan.embedding is not None
+        size = sum(p.rows for p in shard.slices) * shape.row_bytes(model) / 2**20
+        names = together(
+            f"{p.table}"
+            if p.rows == model.tables[p.table].rows
+            else f"{p.table}[{p.start}:{p.stop}]"
+            for p in shard.slices
+        )
+        yield f"embedding shard {shard.index}, {size:,.1f} MiB: tables {', '.join(names)}"
+        if (mask := masks.get(shard.index)) is not None:
+            yield (
+                f"mask by {plan.embedding.service.mask}: {mask.all_kept:,} of "
+                f"{mask.values:,} pooled values of an example travel "
+                f"({mask.all_kept / mask.values:.2%})"
             )
-            yield f"embedding shard {shard.index}, {size:,.1f} MiB: tables {', '.join(names)}"
-            if (mask := masks.get(shard.index)) is not None:
-                yield (
-                    f"mask by {plan.embedding.service.mask}: {mask.all_kept:,} of "
-                    f"{mask.values:,} pooled values of an example travel "
-                    f"({mask.all_kept / mask.values:.2%})"
-                )
     for part in plan.dense.shards if plan.dense else ():
         if part.host == instance:
             yield f"dense shard {part.index}: elements {part.start}:{part.stop}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from recsim_train.placement.program import (
@@ -161,13 +162,12 @@ def net_lines(net: NetProgram, batch: int, value_bytes: int) -> list[str]:
     return lines
 
 
-def _program(net: TaggedNet, host: int, batch: int, value_bytes: int) -> list[str]:
-    lines = []
+def _program(net: TaggedNet, host: int, batch: int, value_bytes: int) -> Iterator[str]:
     last = len(net.messages)
     for level in range(last + 1):
         names = [o.name for o in net.operators(host, level)]
         names += [LOSS] if level == last else []
-        lines.append(f"run {', '.join(names) or 'nothing'}")
+        yield f"run {', '.join(names) or 'nothing'}"
         if level == last:
             continue
         for direction, mine, other in (
@@ -181,11 +181,10 @@ def _program(net: TaggedNet, host: int, batch: int, value_bytes: int) -> list[st
             for peer, messages in sorted(by_peer.items()):
                 size = sum(net.bytes_of(m, batch, value_bytes, backward=False) for m in messages)
                 what = ", ".join(_content(m) for m in messages)
-                lines.append(f"{direction} host {peer}: {what} ({size:,} bytes)")
-    lines.append("backward: the same in reverse, with gradients of the same messages")
+                yield f"{direction} host {peer}: {what} ({size:,} bytes)"
+    yield "backward: the same in reverse, with gradients of the same messages"
     if net.shared_numbers:
-        lines.append(f"sum {net.shared_numbers:,} shared gradients over the group, then step")
-    return lines
+        yield f"sum {net.shared_numbers:,} shared gradients over the group, then step"
 
 
 def _content(m: Message) -> str:

@@ -202,9 +202,7 @@ def largest(summary: Summary) -> list[str]:
             most = max(effects[name], key=effects[name].__getitem__)
             within = "" if most == name else f", mostly {PARTS[most][1]}"
             found.append(f"{naming.effect(name)} takes {text.percent(seconds / whole)}{within}")
-    if not found:
-        return []
-    return [f"Of an iteration's {text.seconds(whole)}, {'; '.join(found)}"]
+    return [f"Of an iteration's {text.seconds(whole)}, {'; '.join(found)}"] if found else []
 
 
 def sentences(summary: Summary) -> list[str]:
@@ -220,12 +218,12 @@ def sentences(summary: Summary) -> list[str]:
         f"The tightest bound is {text.rate(bound)} examples/s ({what}); "
         f"the prediction reaches {text.percent(min(1.0, predicted / bound))} of it",
     ]
-    fewer = []
-    for role, entry in (summary.facts.servers_needed or {}).items():
-        present, needed = entry.present, entry.needed
-        names = f"{needed} {role.replace('_', ' ')}{'' if needed == 1 else 's'}"
-        if needed < present:
-            fewer.append(f"{names} instead of {present}")
+    fewer = [
+        f"{entry.needed} {role.replace('_', ' ')}{'' if entry.needed == 1 else 's'} instead of "
+        f"{entry.present}"
+        for role, entry in (summary.facts.servers_needed or {}).items()
+        if entry.needed < entry.present
+    ]
     if lacking := servers_lacking(summary):
         said.append(f"Servers would bind no longer with {lacking}")
     if fewer:

@@ -16,11 +16,11 @@ Card = tuple[str, list[tuple[str, str]]]
 
 def environments(records: Iterable[RunRecord]) -> list[Card]:
     """One card per profile and per machine."""
-    cards: dict[str, Card] = {}
-    for record in records:
-        card = _profile_card(record) if record.world == "simulated" else _machine_card(record)
-        cards.setdefault(repr(card), card)
-    return list(cards.values())
+    cards = (
+        _profile_card(record) if record.world == "simulated" else _machine_card(record)
+        for record in records
+    )
+    return list({repr(card): card for card in cards}.values())
 
 
 def _profile_card(record: RunRecord) -> Card:

@@ -155,7 +155,7 @@ class Comparison:
     @property
     def compression(self) -> list[str]:
         """What was left out in both worlds, one sentence for each kind of content."""
-        return compression.sentences(self.simulated, self.real)
+        return list(compression.sentences(self.simulated, self.real))
 
     @property
     def net(self) -> list[str]:
@@ -256,12 +256,8 @@ def _payload(
     simulated: RunRecord, real: RunRecord, repeats: Iterable[RunRecord]
 ) -> list[EffectBytes]:
     """The middle run's payload; a disagreement in any repeat is shown instead."""
-    shown = compare_bytes(simulated, real)
-    for other in repeats:
-        found = compare_bytes(simulated, other)
-        if any(b.fault for b in found) and not any(b.fault for b in shown):
-            shown = found
-    return shown
+    each = [compare_bytes(simulated, run) for run in (real, *repeats)]
+    return next((found for found in each if any(b.fault for b in found)), each[0])
 
 
 def _eps(record: RunRecord) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -216,7 +216,7 @@ class Compared:
             doc.Chapter(
                 title, [*shown, *self._drawn("throughput")], Where.TERMINAL | _PAGE, "runs"
             ),
-            doc.Chapter("What limits it", self._told(), name="limits"),
+            doc.Chapter("What limits it", list(self._told()), name="limits"),
             *self._without(),
         ]  # fmt: skip
 
@@ -225,11 +225,10 @@ class Compared:
         (without,) = self._without()
         return [replace(without, items=[*without.items, *self._told()])]
 
-    def _told(self) -> list[doc.Chapter]:
+    def _told(self) -> Iterator[doc.Chapter]:
         """What runs without a partner say of themselves."""
         unpaired = self.findings.unpaired
         names = labels([u.record for u in unpaired])
-        told = []
         for number, u in enumerate(unpaired, start=1):
             cut = cuts.sentences(u.record)
             title = names[number - 1] if len(unpaired) > 1 else ""
@@ -238,17 +237,15 @@ class Compared:
             brief = doc.Lines(stopped([*limits(u.record.summary), *cut]), where)
             above = Where.WRITTEN if self.comparisons else Where.MARKDOWN  # else in the page's box
             noted = doc.Lines(doubts_of(u.record), above, mark="note", listed=False)
-            told.append(doc.Chapter(title, [said, brief, noted, *drawn]))
-        return told
+            yield doc.Chapter(title, [said, brief, noted, *drawn])
 
     def _without(self) -> list[doc.Chapter]:
         """Why runs have no partner."""
-        rows, reasons = [], []
-        for u in self.findings.unpaired:
-            record = u.record
-            eps = text.rate(record.summary.examples_per_second)
-            rows.append((record.run_id, record.world, eps, u.reason))
-            reasons.append(f"{record.run_id}: {u.reason}")
+        runs = [(u.record, u.reason) for u in self.findings.unpaired]
+        rows = [
+            (r.run_id, r.world, text.rate(r.summary.examples_per_second), why) for r, why in runs
+        ]
+        reasons = [f"{record.run_id}: {why}" for record, why in runs]
         heads, words = ("run", "world", "examples/s", "why"), ("run", "world", "why")
         note = [] if self.comparisons or self.findings.elsewhere else stopped([NO_PAIR])
         items: list[doc.Item] = [

@@ -33,13 +33,10 @@ def throughputs(cs: Sequence[Comparison]) -> TextTable:
     def payload(c: Comparison) -> str | Cell:
         return Cell("bytes differ", "fault") if c.faults else text.size(c.measured_bytes)
 
-    def whole(c: Comparison) -> str:
-        return text.between(c.predicted_interval) if c.predicted_interval else text.NONE
-
     columns = [
         Column("strategy", [c.label for c in cs], words=True),
         column("predicted examples/s", lambda c: exact(round(c.predicted_eps)), "predicted/s"),
-        column("90 % interval", whole),
+        column("90 % interval", lambda c: text.between(c.predicted_interval)),
         column("measured examples/s", lambda c: exact(round(c.measured_eps)), "measured/s"),
         column("signed error", lambda c: text.percent(c.signed_error, signed=True), "error"),
         column("spread", spread),
@@ -92,7 +89,7 @@ def background(findings: Findings) -> list[Item]:
 def parts(why: Gap) -> TextTable:
     """Every part of the iteration in both worlds."""
 
-    def times(p: GapPart | Gap) -> list[str]:
+    def times(p: GapPart) -> list[str]:
         apart = f"{'+' if p.difference >= 0 else '−'}{text.seconds(abs(p.difference))}"
         return [text.seconds(p.predicted), text.seconds(p.measured), apart]
 
@@ -102,7 +99,7 @@ def parts(why: Gap) -> TextTable:
          text.percent(p.share))
         for p in why.parts
     ]  # fmt: skip
-    whole = ("whole iteration", *times(why), "")
+    whole = (why.whole.name, *times(why.whole), "")
     return TextTable.of(heads, rows, foot=whole, folded="Every part of the iteration")
 
 

@@ -35,10 +35,9 @@ def cell(summary: Summary) -> str:
     return "; ".join(parts) or text.NONE
 
 
-def sentences(simulated: RunRecord, real: RunRecord) -> list[str]:
+def sentences(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
     """One for each kind of content that was compressed."""
     predicted, measured = simulated.facts.compression, real.facts.compression
-    found = []
     for name, ours in measured.items():
         theirs = predicted.get(name)
         values, wire = _times(ours.value_compression), _times(ours.wire_compression)
@@ -48,12 +47,10 @@ def sentences(simulated: RunRecord, real: RunRecord) -> list[str]:
                 f" (the prediction assumed {_times(theirs.value_compression)} and "
                 f"{_times(theirs.wire_compression)})"
             )
-        noun = _NOUNS.get(name, name)
-        found.append(
-            f"Compression of {noun}, warm-up included: {values} in values, {wire} on the wire"
-            f"{assumed}{_density(ours, ' of the values travelled', '; ')}"
+        yield (
+            f"Compression of {_NOUNS.get(name, name)}, warm-up included: {values} in values, "
+            f"{wire} on the wire{assumed}{_density(ours, ' of the values travelled', '; ')}"
         )
-    return found
 
 
 def _density(tally: Compressed, after: str, before: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,7 +182,7 @@ def read_measured(path: Path) -> list[MeasuredLine]:
         )
     (number, head), *body = lines
     names = [name.strip() for name in head]
-    problems = list(_head_problems(f"{path}, line {number}", names))
+    problems = list(dict.fromkeys(_head_problems(f"{path}, line {number}", names)))
     found = []
     for number, cells in body if not problems else ():
         where = f"{path}, line {number}"
@@ -196,19 +196,17 @@ def read_measured(path: Path) -> list[MeasuredLine]:
     return found
 
 
-def _head_problems(where: str, names: list[str]) -> list[str]:
-    problems = []
+def _head_problems(where: str, names: list[str]) -> Iterator[str]:
     for name in names:
         if name not in COLUMNS:
             known = ", ".join(COLUMNS)
-            problems.append(f"{where}, column {name!r}: unknown; the columns are {known}")
+            yield f"{where}, column {name!r}: unknown; the columns are {known}"
         elif names.count(name) > 1:
-            problems.append(f"{where}, column {name}: named twice")
+            yield f"{where}, column {name}: named twice"
     if SPEED not in names:
-        problems.append(f"{where}: there is no column {SPEED}")
+        yield f"{where}: there is no column {SPEED}"
     if not set(NAMES) & set(names):
-        problems.append(f"{where}: expected a column key or strategy, which names the prediction")
-    return list(dict.fromkeys(problems))
+        yield f"{where}: expected a column key or strategy, which names the prediction"
 
 
 def _line(where: str, texts: Mapping[str, str], problems: list[str]) -> MeasuredLine:

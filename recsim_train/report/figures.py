@@ -29,7 +29,6 @@ from recsim_train.report.drawing import (
     style,
     tip,
 )
-from recsim_train.results.statistics import counted
 from recsim_train.results.summary import OTHER
 
 _MOST_ROWS, _POINTS = 10, 60
@@ -97,11 +96,12 @@ def throughput_figure(rated: Sequence[Rated]) -> Picture | None:
 @for_any_window
 def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     """Where an iteration's time goes, both worlds below each other; None without any record."""
-    rows: list[tuple[str, dict[str, float]]] = []
-    for c in comparisons:
-        for world, record in (("predicted", c.simulated), ("measured", c.real)):
-            label = world if len(comparisons) == 1 else f"{c.label}: {world}"
-            rows.append((label, record.summary.time_by_effect))
+    single = len(comparisons) == 1
+    rows = [
+        (world if single else f"{c.label}: {world}", record.summary.time_by_effect)
+        for c in comparisons
+        for world, record in (("predicted", c.simulated), ("measured", c.real))
+    ]
     present = {effect for _, parts in rows for effect in parts}
     effects = [e for e in in_order(present) if e != OTHER] + [OTHER] * (OTHER in present)
     if not effects:
@@ -197,11 +197,7 @@ def loss_figure(comparisons: Sequence[Comparison]) -> Picture | None:
 
 def _loss_curve(c: Comparison) -> tuple[list[float], list[float]]:
     """(examples, mean loss) in at most `_POINTS` groups of neighbouring iterations."""
-    iterations = [
-        i
-        for i in counted(c.real.iterations(), 0, 2**62)
-        if i.loss is not None and math.isfinite(i.loss)
-    ]
+    iterations = [i for i in c.real.iterations() if i.loss is not None and math.isfinite(i.loss)]
     if not iterations:
         return [], []
     last = max(i.iteration for i in iterations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from recsim_train.report import naming, text
@@ -34,16 +34,11 @@ class GapPart:
 class Gap:
     """The gap between two iterations, divided up."""
 
-    predicted: float
-    measured: float
+    whole: GapPart
+    """The iterations themselves."""
     parts: tuple[GapPart, ...]
     """All parts, largest difference first; their differences sum to the gap."""
     sentences: tuple[str, ...]
-
-    @property
-    def difference(self) -> float:
-        """Measured minus predicted seconds of an iteration."""
-        return self.measured - self.predicted
 
 
 def divided(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Gap | None:
@@ -53,29 +48,29 @@ def divided(predicted: Mapping[str, float], measured: Mapping[str, float]) -> Ga
     """
     if not predicted or not measured:
         return None
-    total_p, total_m = sum(predicted.values()), sum(measured.values())
-    gap = total_m - total_p
-    close = total_m <= 0 or abs(gap) < AGREES * total_m
+    whole = GapPart("whole iteration", sum(predicted.values()), sum(measured.values()), None)
+    gap = whole.difference
+    close = whole.measured <= 0 or abs(gap) < AGREES * whole.measured
     parts = []
     for name in sorted(predicted.keys() | measured.keys()):
         p, m = predicted.get(name, 0.0), measured.get(name, 0.0)
         parts.append(GapPart(name, p, m, None if close else (m - p) / gap))
     parts.sort(key=lambda part: -abs(part.difference))
-    return Gap(total_p, total_m, tuple(parts), tuple(_sentences(total_p, total_m, parts, close)))
+    return Gap(whole, tuple(parts), tuple(_sentences(whole, parts, close)))
 
 
-def _sentences(total_p: float, total_m: float, parts: list[GapPart], close: bool) -> list[str]:
-    said = [
-        f"An iteration takes {text.seconds(total_p)} predicted, {text.seconds(total_m)} measured"
+def _sentences(whole: GapPart, parts: list[GapPart], close: bool) -> Iterator[str]:
+    yield (
+        f"An iteration takes {text.seconds(whole.predicted)} predicted, "
+        f"{text.seconds(whole.measured)} measured"
         + (": there is no gap to explain." if close else ".")
-    ]
-    named = [p for p in parts if abs(p.difference) >= WORTH_SAYING * total_m][:MOST]
+    )
+    named = [p for p in parts if abs(p.difference) >= WORTH_SAYING * whole.measured][:MOST]
     if close and named:
-        said.append("Single parts differ nevertheless, and cancel out:")
-    said.extend(_sentence(part) for part in named)
+        yield "Single parts differ nevertheless, and cancel out:"
+    yield from map(_sentence, named)
     if not close and not named:
-        said.append("No single part stands out: the gap is spread over all of them.")
-    return said
+        yield "No single part stands out: the gap is spread over all of them."
 
 
 def _sentence(part: GapPart) -> str:

@@ -74,8 +74,7 @@ def _environment(words: Mapping[str, str]) -> Environment:
         "meaning": lambda name: known.get(str(name).lower(), ""),
         "explained": lambda shown: explained(str(shown), words),
     }
-    shown = {"PAGE": Where.PAGE, "most_sentences": MOST_SENTENCES, "sorts": True}
-    environment.globals |= shown
+    environment.globals |= {"PAGE": Where.PAGE, "most_sentences": MOST_SENTENCES, "sorts": True}
     return environment
 
 

@@ -102,9 +102,7 @@ def loop(name: str) -> str:
 def resource(name: str) -> str:
     """One that is used: "trainer[0].interpreter" is trainer 0's interpreter lock."""
     owner, _, part = name.partition(".")
-    if part not in _RESOURCES:
-        return name
-    return f"{instance(owner)}: {_RESOURCES[part]}"
+    return f"{instance(owner)}: {_RESOURCES[part]}" if part in _RESOURCES else name
 
 
 def phrase(said: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from recsim_train.report import document as doc
@@ -41,21 +41,19 @@ def markdown(document: Document) -> str:
     return "\n".join([*lines, *render(document.items)])
 
 
-def render(items: Iterable[doc.Item], level: int = 2) -> list[str]:
+def render(items: Iterable[doc.Item], level: int = 2) -> Iterator[str]:
     """The lines of items, under titles of a level; each item ends with an empty line."""
-    lines: list[str] = []
     for item in visible(items, Where.MARKDOWN):
         match item:
             case doc.Chapter():
-                lines += [f"{'#' * level} {plain(item.title)}", ""] if item.title else []
-                lines += render(item.items, level + bool(item.title))
+                yield from [f"{'#' * level} {plain(item.title)}", ""] if item.title else []
+                yield from render(item.items, level + bool(item.title))
             case doc.TextTable():
-                lines += [*_table(item.shown(Where.MARKDOWN).columns), ""]
+                yield from [*_table(item.shown(Where.MARKDOWN).columns), ""]
             case Picture():
-                lines += [f"![{plain(item.title)}](figures/{item.name}.svg)", ""]
+                yield from [f"![{plain(item.title)}](figures/{item.name}.svg)", ""]
             case doc.Lines():
-                lines += _lines(item, level)
-    return lines
+                yield from _lines(item, level)
 
 
 def _lines(item: doc.Lines, level: int) -> list[str]:

@@ -68,7 +68,9 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "goodput": [text.rate(None if f is None else f.goodput) for f in failing],
         "predicted": [_rate(d, "simulated") for d in found],
         "measured": [_rate(d, "real") for d in found],
-        "90 % interval": [_between(d) for d in found],
+        "90 % interval": [
+            text.between(of_summary(d) if d.world == "simulated" else None) for d in found
+        ],
         "threads": [_threads(d) for d in found],
         "steps": [_steps(run) for run in runs],
         "counted time": [text.seconds(d.seconds) for d in found],
@@ -115,11 +117,6 @@ def _rate(summary: Summary, world: str) -> str:
         return text.NONE
     eps = summary.examples_per_second
     return text.rate(eps) if world == "simulated" else text.rated(eps, summary.ci95)
-
-
-def _between(summary: Summary) -> str:
-    found = of_summary(summary) if summary.world == "simulated" else None
-    return text.NONE if found is None else text.between(found)
 
 
 def data_of(configurations: Iterable[Mapping[str, Any]]) -> list[str]:

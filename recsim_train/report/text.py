@@ -82,8 +82,7 @@ def percent(value: float | None, *, signed: bool = False) -> str:
         return NONE
     hundredths = value * 100
     places = 0 if abs(hundredths) >= 99.5 else 1
-    text = f"{hundredths:{'+' if signed else ''}.{places}f} %"
-    return text.replace("-", "−")
+    return f"{hundredths:{'+' if signed else ''}.{places}f} %".replace("-", "−")
 
 
 def small_percent(value: float) -> str:
@@ -105,9 +104,9 @@ def rated(eps: float | None, interval: Sequence[float | None] | None) -> str:
     return rate(eps) if around == NONE else f"{rate(eps)} {around}"
 
 
-def between(interval: Sequence[float]) -> str:
+def between(interval: Sequence[float] | None) -> str:
     """The ends of an interval of rates: "30.7k to 39.3k"."""
-    return f"{rate(interval[0])} to {rate(interval[1])}"
+    return NONE if interval is None else f"{rate(interval[0])} to {rate(interval[1])}"
 
 
 def predicted(eps: float | None, interval: Sequence[float] | None) -> str:

@@ -62,8 +62,7 @@ def of_pair(c: Comparison) -> list[Tile]:
     around = _UNKNOWN
     if spread is not None:
         ends = [c.measured_eps * (1 + way * spread) for way in (-1, 1)]
-        of = "repeats" if len(c.all_real) > 1 else "windows of one run"
-        around = f"{text.between(ends)}, {of}"
+        around = f"{text.between(ends)}, {c.spread_of}"
     error = Cell(text.percent(c.signed_error, signed=True), "off" if c.unexplained else "")
     verdict = c.verdict if c.diverged is None else f"the measured model {c.diverged}"
     if c.faults:
@@ -116,9 +115,8 @@ def of_prediction(
 
 def throughput(title: str, eps: float | None, interval: Interval | None) -> Tile:
     """With the whole interval."""
-    said = "its errors are not known"
-    if interval is not None:
-        said = f"{text.between(interval)} (90 % interval)"
+    whole = f"{text.between(interval)} (90 % interval)"
+    said = "its errors are not known" if interval is None else whole
     return Tile(title, Cell(f"{text.rate(eps)} examples/s"), said)
 
 

@@ -98,8 +98,7 @@ def choose(entries: Sequence[Entry[T]]) -> Choice[T]:
 def sizes(rows: Iterable[Row]) -> list[int | None]:
     """Examples of one step of the whole job, each number once, from the least on; None: of older
     sweeps, which do not say."""
-    found = {row.get("examples_per_step") for row in rows}
-    return sorted(found, key=lambda size: size or 0)
+    return sorted({row.get("examples_per_step") for row in rows}, key=lambda size: size or 0)
 
 
 def of_size(rows: Iterable[Row], size: int | None) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from recsim_train.results.folder import numbered
@@ -20,8 +20,7 @@ def repeatable(command: Sequence[str]) -> list[str]:
     A simulated run's directory must not depend on the folder it was made in, and a reader of a
     report does not share that folder either.
     """
-    kept = [word for word in _without(command, "--out") if word not in _ALONE]
-    return [_near(word) for word in kept]
+    return [_near(word) for word in _without(command, "--out") if word not in _ALONE]
 
 
 def reproducing(runs: Iterable[tuple[Sequence[str], bool]], result: str = "") -> list[str]:
@@ -60,14 +59,12 @@ def local_profile(command: Sequence[str], otherwise: object) -> bool:
     return (given[-1] if given else otherwise) == "local"
 
 
-def _without(command: Sequence[str], option: str) -> list[str]:
-    kept: list[str] = []
+def _without(command: Sequence[str], option: str) -> Iterator[str]:
     skip = False
     for word in command:
         if not skip and word != option and not word.startswith(f"{option}="):
-            kept.append(word)
+            yield word
         skip = not skip and word == option
-    return kept
 
 
 def _free(name: str) -> str:

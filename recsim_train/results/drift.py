@@ -6,11 +6,10 @@ run enters what is said of the machine beside it. It corrects nothing: errors ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log, sqrt
 from statistics import fmean, stdev
-from typing import Any
 
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.environment import same_machine
@@ -75,14 +74,9 @@ class Drift:
         return self.named and self.since is not None and not self.since.far
 
 
-def calibration_of(record: RunRecord) -> Mapping[str, Any]:
-    """What the profile that a run was made with says of its calibration."""
-    return (record.manifest.get("cluster") or {}).get("calibration") or {}
-
-
 def drift_of(simulated: RunRecord, real: RunRecord) -> Drift:
     """Between the calibration of the profile that a prediction was made with, and a measurement."""
-    calibration = calibration_of(simulated)
+    calibration = (simulated.manifest.get("cluster") or {}).get("calibration") or {}
     there, here = str(calibration.get("machine") or ""), real.environment
     named = bool(there and here.get("machine"))
     told = calibration.get("machine_speed")

@@ -12,6 +12,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from importlib import metadata
@@ -34,22 +35,18 @@ def versions() -> dict[str, str]:
 
     by_package = {"recsim-train": __version__, "python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             by_package[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return by_package
 
 
 def cpu_model() -> str:
     """The processor's own name."""
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(":")
             if key.strip() in {"model name", "Model"} and value.strip():
                 return " ".join(value.split())
-    except OSError:
-        pass
     return platform.processor() or platform.machine() or "unknown processor"
 
 

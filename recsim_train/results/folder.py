@@ -11,7 +11,6 @@ import math
 import os
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -184,10 +183,6 @@ def is_validation(path: Path) -> bool:
     return (path / PREDICTIONS).is_file()
 
 
-_BETWEEN_TRIES = 0.1
-"""Seconds between two tries for a turn."""
-
-
 @contextmanager
 def turn(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
     """Inside, no other process of this machine is about to make the file at ``path``.
@@ -213,14 +208,9 @@ def turn(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
 
 
 def _lock(file: IO[bytes], waiting: Callable[[], object]) -> None:
-    first = True
-    while True:
+    with suppress(OSError):  # there are no locks here
         try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if first:
-                waiting()
-            first = False
-            time.sleep(_BETWEEN_TRIES)
-        except OSError:
-            return None
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)

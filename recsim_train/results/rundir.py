@@ -136,16 +136,17 @@ def _status(ended: Status, facts: Facts) -> str:
 
 def identity(plan: Plan, world: str, cluster: Cluster | None) -> str:
     """SHA-256 of everything that decides a run's outcome: settings, strategy, seed, profile."""
-    content = {
-        "key": comparison_key(plan.experiment, plan.strategy),
-        "experiment": plan.experiment.model_dump(
-            mode="json", exclude={"strategies", "cluster", "validation"}
-        ),
-        "strategy": plan.strategy.model_dump(mode="json"),
-        "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
-        "world": world,
-    }
-    return hash_of(content)
+    return hash_of(
+        {
+            "key": comparison_key(plan.experiment, plan.strategy),
+            "experiment": plan.experiment.model_dump(
+                mode="json", exclude={"strategies", "cluster", "validation"}
+            ),
+            "strategy": plan.strategy.model_dump(mode="json"),
+            "cluster": cluster.model_dump(mode="json") if cluster is not None else None,
+            "world": world,
+        }
+    )
 
 
 def base_name(plan: Plan, world: str, cluster: Cluster | None) -> str:

@@ -207,11 +207,6 @@ def distribution(values: Sequence[int]) -> Distribution | None:
     return Distribution(len(values), fmean(values), p50, p95, max(values))
 
 
-def example_level_parallelism(batch: int, threads: int, trainers: int) -> int:
-    """ELP: examples in the air at once, batch * threads per trainer * trainers."""
-    return batch * threads * trainers
-
-
 def sync_gaps(ends: Iterable[float], syncs: Iterable[float]) -> list[int]:
     """Iterations between each two syncs of one trainer that follow one another.
 

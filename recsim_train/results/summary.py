@@ -12,7 +12,6 @@ from recsim_train.results.figures import Performed, Summary, Synchronisation
 from recsim_train.results.statistics import (
     counted,
     distribution,
-    example_level_parallelism,
     staleness,
     sync_gaps,
     throughput,
@@ -28,9 +27,8 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summa
     """Every figure of a run that follows from its records; null where a world has none."""
     training = plan.experiment.training
     warmup, steps = training.warmup_steps, outcome.steps
-    batch = training.batch_size
     speed = outcome.speed or throughput(
-        outcome.iterations, warmup=warmup, steps=steps, batch_size=batch
+        outcome.iterations, warmup=warmup, steps=steps, batch_size=training.batch_size
     )
     # Totals cover every counted iteration that was done; loops of a run that ended early did
     # different numbers of them, so means over totals divide by what is really there.
@@ -38,7 +36,6 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summa
     feeding = {loop.name for loop in plan.training}
     per_loop = len(done) / len(feeding)
     first, last = loss_ends(done, warmup, steps)
-    iteration = mean_iteration(done)
     trained, beside = divide(plan, outcome.totals)
     payload = bytes_by_effect(trained)
     per_round = bytes_per_round(outcome.rounds, beside)
@@ -69,7 +66,7 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summa
         trainers=plan.experiment.roles.trainers,
         threads=plan.worker_threads,
         operation_threads=plan.operation_threads,
-        seconds_per_iteration=iteration,
+        seconds_per_iteration=mean_iteration(done),
         time_by_effect=time_by(outcome.totals, feeding, done),
         time_by_operation=time_by(outcome.totals, feeding, done, operations=True),
         bytes_by_effect=per_step if done else dict.fromkeys(payload),
@@ -120,8 +117,7 @@ def rounds_per_iteration(
     """Rounds of one background loop per counted iteration of one training loop."""
     if not done or not plan.background:
         return 0.0
-    inside = within(rounds, done)
-    return len(inside) / len(plan.background) / (len(done) / len(plan.training))
+    return len(within(rounds, done)) / len(plan.background) / (len(done) / len(plan.training))
 
 
 def within(rounds: Iterable[Iteration], done: Sequence[Iteration]) -> list[Iteration]:
@@ -135,8 +131,7 @@ def synchronisation(plan: Plan, outcome: Outcome, done: Sequence[Iteration]) -> 
     workers in their counted iterations, of background loops while these run."""
     spec = plan.experiment
     threads = len(plan.training) / spec.roles.trainers
-    batch, trainers = spec.training.batch_size, spec.roles.trainers
-    elp = example_level_parallelism(batch, plan.worker_threads, trainers)
+    elp = spec.training.batch_size * plan.worker_threads * spec.roles.trainers
     if not done:
         return Synchronisation(elp, None, None, None, None)
     free = not strategies()[plan.strategy.kind].lock_step and len(plan.training) > 1

@@ -26,6 +26,7 @@ from recsim_train.report.winner import (
     choose,
     contenders,
     listed,
+    sizes,
 )
 from recsim_train.sweep.axes import Axis
 
@@ -94,7 +95,8 @@ def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
     if not cases:
         return None
     values = {_key(value): written(value) for value in axis.values}
-    if axis.numbers and any(len(set(map(_size, case.values()))) > 1 for _, case in cases):
+    of_steps = (sizes(entry.item for entry in case.values()) for _, case in cases)
+    if axis.numbers and any(len(examples) > 1 for examples in of_steps):
         return _growth(axis, values, [case for _, case in cases])
     costs = axis.numbers is not None and (
         axis.key.startswith("roles.") or axis.key.rsplit(".", 1)[-1] in _COSTS
@@ -108,11 +110,6 @@ def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
 def _key(value: Any) -> Any:
     """A value as a dictionary takes it."""
     return written(value) if isinstance(value, list | dict) else value
-
-
-def _size(entry: Entry[Row]) -> int | None:
-    found: int | None = entry.item.get("examples_per_step")
-    return found
 
 
 def _cases(

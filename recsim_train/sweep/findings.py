@@ -90,8 +90,11 @@ class SweepFindings:
     @cached_property
     def free(self) -> list[Axis]:
         """Axes that do not follow from x, repeats left out."""
-        x = self.x
-        return [a for a in self.axes if a is not x and a.key != REPEATS and not self._follows(a)]
+        return [
+            axis
+            for axis in self.axes
+            if axis is not self.x and axis.key != REPEATS and not self._follows(axis)
+        ]
 
     def _follows(self, axis: Axis) -> bool:
         if self.x is None:

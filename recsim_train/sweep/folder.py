@@ -10,7 +10,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +53,15 @@ class SweepRecord:
         return len(self.rows) == len(self.header["points"])
 
 
+@dataclass(slots=True)
 class SweepFolder:
     """Writes one sweep as its points are finished."""
 
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        """``header``: as `header_of` makes it."""
-        self.path = path
-        self.header = header
-        self.rows: dict[int, dict[str, Any]] = {}
-        """Figures of finished points by number."""
+    path: Path
+    header: dict[str, Any]
+    """As `header_of` makes it."""
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Figures of finished points by number."""
 
     def start(self) -> None:
         """Make the folder and write the description."""
@@ -199,11 +199,6 @@ def read_sweep(path: Path) -> SweepRecord:
         raise UserError(
             f"{path} is a damaged sweep, or another version's: {SWEEP} does not hold what it should"
         ) from None
-
-
-def figures_of(record: SweepRecord) -> dict[int, dict[str, Any]]:
-    """Figures by point number, as `SweepFolder.rows` holds them."""
-    return {row["point"]: {c: row.get(c) for c in COLUMNS} for row in record.rows}
 
 
 def axis_type(values: Iterable[Any]) -> str:

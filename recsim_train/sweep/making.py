@@ -103,8 +103,7 @@ def _folder(jobs: Sequence[Job], keep: Keep, caller: Caller) -> results.SweepFol
     started = results.find_started(base, header, caller.say) if keep.resume else None
     folder = results.SweepFolder(started.path if started else free_path(base), header)
     if started is not None:
-        done = results.figures_of(started)
-        folder.rows = {n: row for n, row in done.items() if row["status"] != FAILED}
+        folder.rows = {row["point"]: row for row in started.rows if row["status"] != FAILED}
     folder.start()
     return folder
 

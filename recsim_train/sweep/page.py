@@ -102,15 +102,12 @@ def swept(
     listed = table(points[:MOST_LISTED], page)
     numbers = doc.Column("point", [str(row["point"] + 1) for _, row in points[:MOST_LISTED]])
     more = f"{len(points) - MOST_LISTED} more points are in sweep.parquet"
-    every = doc.TextTable(
-        [numbers, *listed.columns],
-    )
-    points_said = [
+    every = [
         doc.Lines(stopped(findings.findings)),
         doc.Lines(explained, mark="note", listed=False),
         doc.Lines([f"{more}."] if len(points) > MOST_LISTED else []),
+        doc.TextTable([numbers, *listed.columns]),
     ]
-    repeated = [doc.Lines(commands, mark="code")]
     best = [
         doc.Lines(stopped(findings.findings), Where.MARKDOWN),
         table(findings.best, written),
@@ -128,12 +125,12 @@ def swept(
             doc.Chapter("", shown, Where.TERMINAL),
             doc.Chapter(each, best, written, "best"),
             doc.Chapter("Throughput", figure("scaling"), written, "scaling"),
-            doc.Chapter("All points", [*points_said, every], page, "points", folded=True),
+            doc.Chapter("All points", every, page, "points", folded=True),
             doc.Chapter("Over two settings", figure("map"), written, "map", folded=True),
             doc.Chapter("What binds where", binds, written, "binding", folded=True),
             doc.Chapter(
                 "How it was made",
-                [doc.Lines(data, listed=False), *repeated],
+                [doc.Lines(data, listed=False), doc.Lines(commands, mark="code")],
                 page,
                 "made",
                 folded=True,
@@ -193,7 +190,7 @@ def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
         findings.settings(row) or text.NONE,
         text.exact(row.get("examples_per_step")),
         text.rate(row["examples_per_second"]),
-        text.between(whole) if (whole := of_row(row)) else text.NONE,
+        text.between(of_row(row)),
         text.rate(row["bound_eps"]),
         text.size(row["bytes_per_step"]),
         text.percent(row["memory_share"]),

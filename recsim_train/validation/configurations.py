@@ -232,13 +232,10 @@ def roofline(job: Job) -> float:
     return batch * cores / seconds
 
 
-def key_of(job: Job, tier: Tier = "machine") -> str:
-    """What a configuration's prediction and measurements share."""
-    return _key(job.loaded.experiment, job, tier)
-
-
-def _key(experiment: Experiment, job: Job, tier: Tier) -> str:
-    key = comparison_key(experiment, job.plan.strategy)
+def key_of(job: Job, tier: Tier = "machine", experiment: Experiment | None = None) -> str:
+    """What a configuration's prediction and measurements share. ``experiment``: another one than
+    the job's."""
+    key = comparison_key(experiment or job.loaded.experiment, job.plan.strategy)
     if tier == "machine":
         return key
     cluster = job.profile.model_dump(mode="json")
@@ -272,7 +269,7 @@ def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predi
         }
     return Predicted(
         key=key_of(job, tier),
-        setting=_key(alone, job, tier),
+        setting=key_of(job, tier, alone),
         label=label_of(job, tier),
         strategy=choice.kind,
         model=spec.model.name,

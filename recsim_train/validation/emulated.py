@@ -58,9 +58,7 @@ def regime(row: Mapping[str, Any]) -> str:
         if kind := _class(resource, row):
             tightest[kind] = min(eps, tightest.get(kind, eps))
     (first, bound), *others = sorted(tightest.items(), key=lambda known: known[1])
-    if others and others[0][1] < bound * (1.0 + NEAR):
-        return "mixed"
-    return first
+    return "mixed" if others and others[0][1] < bound * (1.0 + NEAR) else first
 
 
 def _class(resource: str, row: Mapping[str, Any]) -> str | None:

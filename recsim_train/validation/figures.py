@@ -111,7 +111,6 @@ def error_figure(found: Fidelity) -> Picture | None:
     """Signed errors, and below the share of configurations within each absolute error, beside the
     naive baselines'."""
     raw = [100 * row.raw_error for row in found.measured if row.raw_error is not None]
-    ours = [("raw", raw, _RAW)]
     from matplotlib.ticker import MaxNLocator
 
     with style():
@@ -128,7 +127,7 @@ def error_figure(found: Fidelity) -> Picture | None:
         signed.set_ylabel("configurations")
         naive = zip(found.baselines, (_LINEAR, _ROOFLINE), strict=True)
         others = [(b.name, [100 * e for e in b.errors], colour) for b, colour in naive]
-        for name, errors, colour in (*ours, *others):
+        for name, errors, colour in (("raw", raw, _RAW), *others):
             ordered = sorted(abs(e) for e in errors)
             if ordered:
                 shares = [100 * (k + 1) / len(ordered) for k in range(len(ordered))]

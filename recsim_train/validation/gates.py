@@ -65,8 +65,7 @@ def _configurations(found: Fidelity, gates: Gates) -> Iterator[Gate]:
         return
     here, of = len(found.measured), len(found.rows)
     says = f"all of at least {least} configurations are measured"
-    verdict = _verdict(True, here == of >= least)
-    yield Gate("configurations", says, f"{here} of {of}", verdict)
+    yield Gate("configurations", says, f"{here} of {of}", _verdict(True, here == of >= least))
 
 
 def _raw(found: Fidelity, gates: Gates) -> Iterator[Gate]:

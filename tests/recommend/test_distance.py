@@ -36,7 +36,7 @@ def test_what_was_emulated_is_what_the_published_grid_has() -> None:
 
 def test_a_design_like_those_is_said_to_be_one(spaces: Spaces) -> None:
     design = design_of(spaces)
-    assert distances([design]) == ["design 1: of a size that was measured"]
+    assert list(distances([design])) == ["design 1: of a size that was measured"]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_beyond_is_named(spaces: Spaces, sets: list[str], said: str) -> 
 
 def test_more_hosts_are_named_and_equal_ones_share_a_line(spaces: Spaces) -> None:
     few, many = design_of(spaces), design_of(spaces, hosts=20)
-    assert distances([few, many, few]) == [
+    assert list(distances([few, many, few])) == [
         "designs 1 and 3: of a size that was measured",
         "design 2: beyond what was measured in hosts (20, emulated were 15)",
     ]

@@ -10,7 +10,7 @@ def test_the_gap_is_divided_up_completely() -> None:
     measured = {"lookup": 4.4e-3, "compute forward_backward": 6.9e-3, "push": 3e-4, "other": 0.0}
     found = divided(predicted, measured)
     assert found is not None
-    assert found.difference == pytest.approx(sum(p.difference for p in found.parts))
+    assert found.whole.difference == pytest.approx(sum(p.difference for p in found.parts))
     assert sum(p.share for p in found.parts if p.share is not None) == pytest.approx(1.0)
     assert found.parts[0].name == "lookup"
     assert found.sentences[0] == "An iteration takes 9.20 ms predicted, 11.6 ms measured."

@@ -12,7 +12,6 @@ from recsim_train.calibration.fit import NOISE
 from recsim_train.results.statistics import (
     Distribution,
     distribution,
-    example_level_parallelism,
     half_width,
     kendall_tau,
     staleness,
@@ -208,10 +207,6 @@ def test_quantiles_are_the_smallest_that_so_many_do_not_exceed() -> None:
     found = distribution([1, 2, 3, 4, 5, 6, 7])
     assert found is not None
     assert (found.p50, found.p95) == (4, 7)
-
-
-def test_example_level_parallelism() -> None:
-    assert example_level_parallelism(200, 24, 20) == 96_000
 
 
 def test_the_least_error_that_is_claimed_is_less_than_that_of_repeats() -> None:
