@@ -439,18 +439,20 @@ def main() -> None:
         "--repeats": (3, "of each setting of clients in turn; the median counts"),
         "--out": ("", "a JSON file"),
         "--only": ("", "a pattern: that one alone, the others as the file has them"),
+        "--queue": ("", "fifo or fair: that one alone, with --only"),
     }
     asked = options(__doc__, about)
     found: list[dict[str, object]] = []
     if asked.only:
         kept = json.loads(Path(asked.out).read_text())
-        found += [row for row in kept if row["pattern"] != asked.only]
+        anew = asked.queue or "fifo fair"
+        found += [r for r in kept if r["pattern"] != asked.only or r["queue"] not in anew]
 
     def say(**figures: object) -> None:
         found.append(figures)
         print(json.dumps(figures), flush=True)
 
-    for queue in ("fifo", "fair"):
+    for queue in (asked.queue or "fifo fair").split():
         for pattern in ("incast", "outcast"):
             if asked.only not in ("", pattern):
                 continue
