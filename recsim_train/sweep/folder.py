@@ -65,15 +65,9 @@ class SweepFolder:
 
     def start(self) -> None:
         """Make the folder and write the description."""
-        new = not self.path.exists()
         with writing(self.path):
             (self.path / POINTS).mkdir(parents=True, exist_ok=True)
-            try:
-                put(self.path / SWEEP, json_bytes(self.header, indent=1))
-            except OSError:
-                if new:
-                    self.abandon()
-                raise
+            put(self.path / SWEEP, json_bytes(self.header, indent=1))
 
     def add(self, number: int, row: dict[str, Any]) -> None:
         """Keep a finished point."""

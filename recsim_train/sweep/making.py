@@ -30,6 +30,7 @@ def simulate_all(
     """
     folder = _folder(jobs, keep, caller)
     try:
+        folder.start()
         for number, message in refused.items():
             if number not in folder.rows:
                 job = jobs[number]
@@ -73,7 +74,7 @@ def caveats_of(jobs: Sequence[Job]) -> list[str]:
 
 
 def _folder(jobs: Sequence[Job], keep: Keep, caller: Caller) -> results.SweepFolder:
-    """A new sweep's folder, or one that is gone on with."""
+    """A new sweep's folder, which is yet to be made, or one that is gone on with."""
     axes: dict[str, list[Any]] = {}
     for job in jobs:
         for key, value in job.settings.items():
@@ -104,7 +105,6 @@ def _folder(jobs: Sequence[Job], keep: Keep, caller: Caller) -> results.SweepFol
     folder = results.SweepFolder(started.path if started else free_path(base), header)
     if started is not None:
         folder.rows = {row["point"]: row for row in started.rows if row["status"] != FAILED}
-    folder.start()
     return folder
 
 

@@ -31,7 +31,7 @@ from recsim_train.results.folder import (
     writing,
 )
 from recsim_train.results.row import COMPLETE, FAILED
-from recsim_train.signals import note_finished
+from recsim_train.signals import held, note_finished
 from recsim_train.validation.configurations import Measured, Predicted
 
 FORMAT = 2
@@ -75,6 +75,7 @@ class ValidationFolder:
         """By repeat (from 1) and number of the configuration."""
 
     @classmethod
+    @held()
     def start(cls, base: Path, content: Mapping[str, Any]) -> ValidationFolder:
         """A new folder, ``base`` or the next free name after it, with its predictions, dated."""
         path = free_path(base)

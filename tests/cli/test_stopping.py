@@ -185,6 +185,24 @@ def test_a_measurement_that_is_being_written_is_kept_whole(folder: Path) -> None
     assert json.loads((run / "manifest.json").read_text())["status"] == "complete"
 
 
+def test_of_a_sweep_that_is_being_begun_nothing_stays(folder: Path) -> None:
+    when = ("recsim_train.sweep.folder", "put")
+    words = ("simulate", "small.yaml", "--cluster", REFERENCE, "--set", "roles.trainers=[1, 2]")
+    done = signalled(folder, *words, when=when, number=signal.SIGTERM)
+    assert done.returncode == 143, done.stderr
+    assert not runs(folder)
+
+
+def test_of_a_validation_that_is_being_begun_all_predictions_stay(folder: Path) -> None:
+    when = ("recsim_train.validation.folder", "put")
+    words = ("validate", "small.yaml", "--cluster", REFERENCE)
+    done = signalled(folder, *words, when=when, number=signal.SIGTERM)
+    assert done.returncode == 143, done.stderr
+    (begun,) = runs(folder)
+    assert len(json.loads((begun / "predictions.json").read_text())["predictions"]) == 2
+    assert "to go on: recsim-train validate small.yaml" in done.stderr
+
+
 def test_finished_files_of_a_folder_are_kept(folder: Path) -> None:
     (folder / "all").mkdir()
     for strategy in ("flat_ps", "allreduce"):
