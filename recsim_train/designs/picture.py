@@ -76,7 +76,7 @@ def frontier(answer: Recommended) -> Picture | None:
         axes.locator_params(axis="x", integer=unit == "hosts")
         axes.set_ylabel("predicted examples/s")
         axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
-        dashed = "; dashed: the target" * (answer.wanted.target is not None)
+        dashed = "" if answer.wanted.target is None else "; dashed: the target"
         along(axes, f"{unit} (line: the most up to there{dashed})")
         grid_of(axes)
         legend(figure, 3)

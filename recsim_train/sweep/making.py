@@ -26,9 +26,10 @@ def simulate_all(
 ) -> results.SweepRecord:
     """Simulate all points but those that are ``refused``, whose rows say why.
 
-    What is finished is kept whatever happens; of a sweep of which nothing is, nothing stays.
+    What is finished is kept whatever happens; of a new sweep of which nothing is, nothing stays.
     """
     folder = _folder(jobs, keep, caller)
+    new = not folder.path.exists()
     try:
         folder.start()
         for number, message in refused.items():
@@ -51,7 +52,8 @@ def simulate_all(
                 progress(done, len(todo))
     except BaseException as error:
         if not folder.rows:
-            folder.abandon()
+            if new:
+                folder.abandon()
             raise
         record = folder.finish()
         if isinstance(error, KeyboardInterrupt):

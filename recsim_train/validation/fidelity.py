@@ -185,8 +185,10 @@ class Fidelity:
         known = [row.spread for row in rows if row.spread is not None]
         usual = median(known) if known else 0.0
         pairs = right = 0
-        speeds = [(row, row.measured or 0.0) for row in rows]  # each of them has one
-        for (a, first), (b, second) in itertools.combinations(speeds, 2):
+        for a, b in itertools.combinations(rows, 2):
+            first, second = a.measured, b.measured
+            assert first is not None
+            assert second is not None
             if a.spread is None or b.spread is None:
                 continue
             noise = first * max(a.spread, usual) + second * max(b.spread, usual)

@@ -193,6 +193,19 @@ def test_of_a_sweep_that_is_being_begun_nothing_stays(folder: Path) -> None:
     assert not runs(folder)
 
 
+def test_a_sweep_that_was_there_stays(folder: Path) -> None:
+    """One of which nothing is finished: all that it says may be why."""
+    words = ("simulate", "small.yaml", "--cluster", REFERENCE, "--set", "roles.trainers=[1, 2]")
+    when = ("recsim_train.sweep.folder", "put")
+    first = signalled(folder, *words, when=when, number=signal.SIGTERM, call=100)
+    assert first.returncode == 0, first.stderr
+    (sweep,) = runs(folder)
+    (sweep / "sweep.parquet").unlink()
+    done = signalled(folder, *words, "--resume", when=when, number=signal.SIGTERM)
+    assert done.returncode == 143, done.stderr
+    assert runs(folder) == [sweep]
+
+
 def test_of_a_validation_that_is_being_begun_all_predictions_stay(folder: Path) -> None:
     when = ("recsim_train.validation.folder", "put")
     words = ("validate", "small.yaml", "--cluster", REFERENCE)

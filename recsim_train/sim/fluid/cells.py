@@ -14,7 +14,6 @@ from recsim_train.sim.fluid.layout import (
     FULL,
     K_COUNT,
     K_DIRTY,
-    K_MARK,
     K_NEXT_DIRTY,
     LIST,
     MARK,
@@ -42,14 +41,11 @@ def _solve_around(f: Floats, i: Ints, first: int, mark: int, now: float) -> None
     i[first + R_MARK], i[base] = mark, first
     while at < size:  # the list grows meanwhile
         for user in users_of(i, i[base + at]):
-            kind = i[user]
-            if i[kind + K_MARK] != mark:
-                i[kind + K_MARK] = mark
-                for use in uses_of(i, kind):
-                    resource = i[use]
-                    if i[resource + R_CONTENDED] and i[resource + R_MARK] != mark:
-                        i[resource + R_MARK], i[base + size] = mark, resource
-                        size += 1
+            for use in uses_of(i, i[user]):
+                resource = i[use]
+                if i[resource + R_CONTENDED] and i[resource + R_MARK] != mark:
+                    i[resource + R_MARK], i[base + size] = mark, resource
+                    size += 1
         at += 1
     fill(f, i, size, now)
 
