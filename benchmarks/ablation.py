@@ -30,9 +30,10 @@ from script import options, row, table
 
 from recsim_train import load
 from recsim_train.config.cluster import FORMAT
+from recsim_train.config.overrides import times
+from recsim_train.evaluate.prediction import predict
 from recsim_train.sim.host import cores, machines, resources
 from recsim_train.sim.messages import gloo_group
-from recsim_train.sim.run import simulate
 from recsim_train.validation.fidelity import errors_of
 
 ROOT = Path(__file__).resolve().parent.parent / "recsim_train"
@@ -179,8 +180,8 @@ def predicted(name: str, setting: Setting) -> float:
         file = Path(scratch) / "experiment.yaml"
         file.write_text(yaml.safe_dump(setting.experiment), encoding="utf-8")
         (job,) = load(file, setting.profile, [*SETS, *cause.sets]).jobs(dry=True)
-    cluster = job.cluster.model_copy(update={"turn": cause.turn * job.cluster.turn})
-    return simulate(job.plan, cluster).speed.examples_per_second
+    outcome = predict(job.case.with_({"cluster.turn": times(cause.turn)}))
+    return outcome.speed.examples_per_second
 
 
 def lines_of(places: Sequence[str]) -> int:

@@ -22,9 +22,10 @@ from script import options, row, table
 from recsim_train import load
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.profiles import load_cluster
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.operations import operations_of
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.run import operations_of
 
 PASSES = "forward_backward"
 SECONDS = 0.8
@@ -105,7 +106,7 @@ def measured(experiment: str, point: int, rounds: int) -> list[tuple[float, floa
 def predicted(plan: Plan, cluster: Cluster) -> float:
     """How many times as long a pass takes on cores that are all busy as on one beside idle ones."""
     cluster = cluster.model_copy(update={"in_runs": None})  # these passes are made in a row
-    scope = next(scope for name, scope in operations_of(plan, cluster) if name == PASSES)
+    scope = next(scope for name, scope in operations_of(Case.of(plan, cluster)) if name == PASSES)
 
     def seconds(beside: float) -> float:
         pricing = Pricing(plan.experiment, cluster, plan.examples, beside=beside)

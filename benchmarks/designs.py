@@ -25,12 +25,13 @@ from typing import Any
 from script import options, table
 
 import recsim_train
-from recsim_train.designs import looking, searching
+from recsim_train.designs import searching
 from recsim_train.designs.making import Recommendation, space
 from recsim_train.designs.searching import Design
+from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.levels import FINAL, INTERVAL, Level
+from recsim_train.evaluate.memo import Memo
 from recsim_train.session.caller import NOBODY
-from recsim_train.session.making import Keep, Simulator
-from recsim_train.session.pool import Finished, Task, Work, each, simulate_point
 
 TARGETS: dict[str, float] = {"target": 60_000.0}
 """Examples per second that are asked for, by space; of the others the most are."""
@@ -81,14 +82,14 @@ def compared(file: Path, jobs: int, kept: Path) -> dict[str, Any]:
     kept.mkdir(parents=True, exist_ok=True)
     wanted = made.answer.wanted
     without, whole = (Kept(kept / f"{file.stem}-{name}.jsonl", jobs) for name in ("all", "whole"))
-    without.simulate(designs, _without_interval, rounds=1)
+    without.simulate(designs, FINAL, rounds=1)
     rated = sorted((d for d in designs if d.eps), key=lambda d: wanted.order(d.candidate, d.eps))
     best = rated[0]
     for first in range(0, len(rated), BATCH):
         ahead = wanted.order(rated[first].candidate, rated[first].eps)
         if best.whole and ahead >= wanted.order(best.candidate, best.surely(wanted)):
             break
-        whole.simulate(rated[first : first + BATCH], _as_any, rounds=searching.STAGES)
+        whole.simulate(rated[first : first + BATCH], INTERVAL, rounds=searching.STAGES)
         best = min(
             (d for d in rated if d.whole),
             key=lambda d: wanted.order(d.candidate, d.surely(wanted)),
@@ -96,9 +97,9 @@ def compared(file: Path, jobs: int, kept: Path) -> dict[str, Any]:
     exhausted = without.seconds + whole.seconds
     sample = Kept(kept / f"{file.stem}-sample.jsonl", jobs)
     some = Random(1).sample([Design(d.number, d.candidate) for d in designs], SAMPLE)
-    sample.simulate(some, _as_any, rounds=searching.STAGES)
+    sample.simulate(some, INTERVAL, rounds=searching.STAGES)
     group = [made.answer.chosen, *made.answer.tied]
-    bounds = [d.bound for d in made.answer.found.designs if d.look is not None]
+    bounds = [d.bound for d in made.answer.found.designs if d.known is not None]
     enough = [bound for bound in bounds if target is None or bound >= target]
     return {
         "space": file.stem,
@@ -125,51 +126,29 @@ def _short(made: Recommendation, best: Design) -> float:
 
 
 class Kept:
-    """Designs that were simulated, in a file, and the CPU seconds that they took."""
+    """Designs that were simulated, in a file, and the CPU seconds that they took, beside it."""
 
     def __init__(self, file: Path, jobs: int) -> None:
-        self._file, self._jobs = file, jobs
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        self._done = {one["identity"]: one for one in map(json.loads, lines)}
+        self._memo, self._jobs = Memo(file, resume=True), jobs
+        self._spent = file.with_suffix(".seconds")
 
     @property
     def seconds(self) -> float:
         """Of all of them."""
-        return float(sum(one["cpu_seconds"] for one in self._done.values()))
+        return sum(map(float, self._spent.read_text(encoding="utf-8").split()))
 
-    def simulate(self, designs: Sequence[Design], work: Work, *, rounds: int) -> None:
+    def simulate(self, designs: Sequence[Design], level: Level, *, rounds: int) -> None:
         """Each that is not kept yet; all get their rows, as those of so many rounds."""
-        by_number = {d.number: d for d in designs}
-        wanted = [d for d in designs if d.candidate.job.identity not in self._done]
-        last = searching.STAGES - 1
-        tasks = [looking.task_of(d.number, d.candidate, last) for d in wanted]
-        with self._file.open("a", encoding="utf-8") as file:
-            for number, one in each(work, tasks, self._jobs):
-                identity = by_number[number].candidate.job.identity
-                line = json.dumps({"identity": identity, **one}, default=str)
-                print(line, file=file, flush=True)
-                self._done[identity] = json.loads(line)
-                if len(self._done) % 50 == 0:
-                    print(f"{self._file.stem}: {len(self._done)}", flush=True)
-        for design in designs:
-            row = self._done[design.candidate.job.identity]["row"]
-            if row["examples_per_second"]:
-                design.row, design.rounds = row, rounds
-
-
-def _without_interval(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
-    plan = looking.asking(task.plan, {"what_if_steps": 0})
-    return _timed(simulate_point, Task(task.number, plan, task.cluster), simulator)
-
-
-def _as_any(task: Task, simulator: Simulator, keep: Keep | None) -> Finished:
-    return _timed(looking.whole, task, simulator)
-
-
-def _timed(work: Work, task: Task, simulator: Simulator) -> Finished:
-    before = time.process_time()
-    number, row = work(task, simulator, None)
-    return number, {"row": row, "cpu_seconds": time.process_time() - before}
+        cases = [design.candidate.job.case for design in designs]
+        with _cpu() as used:
+            rows = evaluate(cases, level, processes=self._jobs, memo=self._memo)
+            for done, (place, row) in enumerate(rows, start=1):
+                if row["examples_per_second"]:
+                    designs[place].row, designs[place].rounds = row, rounds
+                if done % 50 == 0:
+                    print(f"{self._spent.stem}: {done}", flush=True)
+        with self._spent.open("a", encoding="utf-8") as file:
+            print(used["seconds"], file=file)
 
 
 def _told(design: Design) -> dict[str, Any]:

@@ -26,12 +26,13 @@ import yaml
 from script import options, table
 
 import recsim_train
-from recsim_train.designs import looking, searching
+from recsim_train.designs import searching
 from recsim_train.designs.making import space
 from recsim_train.designs.measured import measure
 from recsim_train.designs.searching import Design
+from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.levels import INTERVAL
 from recsim_train.session.caller import NOBODY
-from recsim_train.session.pool import each
 
 SPACES, LEAST, MOST = 6, 12, 18
 """How many spaces; designs of each."""
@@ -97,9 +98,8 @@ def study_of(made: dict[str, Any]) -> Any:
 def designs_of(made: dict[str, Any]) -> list[Design]:
     """All designs, each simulated as any prediction is."""
     found = [Design(n, c) for n, c in enumerate(space(study_of(made), None, NOBODY).candidates)]
-    last = searching.STAGES - 1
-    tasks = [looking.task_of(design.number, design.candidate, last) for design in found]
-    for number, row in each(looking.whole, tasks, 2):
+    cases = [design.candidate.job.case for design in found]
+    for number, row in evaluate(cases, INTERVAL, processes=2):
         if row["examples_per_second"]:
             found[number].row, found[number].rounds = row, searching.STAGES
     return found

@@ -75,13 +75,13 @@ def measure(point: dict[str, Any]) -> dict[str, Any]:
     """Simulate one point in this process."""
     start = time.perf_counter()
     from recsim_train import load
-    from recsim_train.sim.run import simulate
+    from recsim_train.evaluate.prediction import predict
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "experiment.yaml"
         path.write_text(yaml.safe_dump(experiment(point)), encoding="utf-8")
         (job,) = load(path).jobs()
-        outcome = simulate(job.plan, job.cluster)
+        outcome = predict(job.case)
     speed, folding = outcome.speed, outcome.facts.folding
     return {
         **point,

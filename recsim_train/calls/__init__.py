@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from recsim_train.calls.answers import Profile, Run, Runs, run_of, runs_of
 from recsim_train.config.errors import UserError
 from recsim_train.results.folder import RUNS, writable
+from recsim_train.results.keep import Keep
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.study import Study, read
 from recsim_train.trace.progress import Meter
@@ -114,7 +115,7 @@ def predict(
     from recsim_train.session import making, prepare
     from recsim_train.sweep import making as sweeping
 
-    keep = making.Keep(_folder(out), resume, command=caller.command)
+    keep = Keep(_folder(out), resume, command=caller.command)
     jobs = study.jobs(what_if=what_if, caller=caller)
     refused = prepare.too_large(jobs, some_may=study.swept, caller=caller)
     writable(keep.out)
@@ -183,7 +184,7 @@ def measure(
         if emulate:
             prepare.not_carried(jobs, some_may=False, caller=caller)
         prepare.ensure_all_data(jobs, caller)
-    keep = making.Keep(_folder(out), resume, emulate, caller.command)
+    keep = Keep(_folder(out), resume, emulate, caller.command)
     return Runs(tuple(run_of(job, record) for job, record in making.records(jobs, keep, caller)))
 
 

@@ -27,7 +27,7 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
 
     fits = [job.memory() for job in jobs]
     known = [
-        None if memory is None or memory.problem else job.beforehand()
+        None if memory is None or memory.problem else job.asymptotic_bounds()
         for job, memory in zip(jobs, fits, strict=True)
     ]
     types = [

@@ -9,11 +9,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from recsim_train.config.overrides import overridden
 from recsim_train.config.problems import shown
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -225,3 +227,7 @@ class Section(BaseModel):
         """The same with other values in one of its sections. Nothing is checked."""
         changed = getattr(self, section).model_copy(update=values)
         return self.model_copy(update={section: changed})
+
+    def with_(self, changes: Mapping[str, Any]) -> Self:
+        """The same with other values by dotted keys (`recsim_train.config.overrides`)."""
+        return cast("Self", overridden(self, changes))

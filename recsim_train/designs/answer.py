@@ -96,7 +96,7 @@ def answer_of(found: Found) -> Recommended:
     wanted, whole = found.wanted, found.whole
     enough = [d for d in whole if d.whole and wanted.enough(d.surely(wanted))]
     asked = (d for d in found.designs if wanted.affordable(d.candidate))
-    may_be = found.unfinished and any(d.look is None or wanted.enough(d.bound) for d in asked)
+    may_be = found.unfinished and any(d.known is None or wanted.enough(d.bound) for d in asked)
     met = None if wanted.target is None or (may_be and not enough) else bool(enough)
     if wanted.target is not None and not enough:
         chosen = _nearest(whole, wanted)
@@ -184,7 +184,7 @@ def _fits_nowhere(found: Found) -> str:
 
 def barriers(design: Design, target: float) -> tuple[Obstacle, ...]:
     """Each class of resources that by itself keeps a design below the target."""
-    from recsim_train.sim.why.beforehand import class_words
+    from recsim_train.evaluate.asymptotic import class_words
 
     return tuple(
         Obstacle(class_words(what), allows, _lacking(design, what, target / allows))

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, combinations, islice
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Experiment
-from recsim_train.designs import looking
+from recsim_train.config.overrides import times
 from recsim_train.designs.answer import Change
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import with_batches
-from recsim_train.placement.build import build_plan
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.evaluator import Row, evaluate
+from recsim_train.evaluate.levels import BOUND_IN_RACKS
 from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.pool import Finished, Task, each
-from recsim_train.sim.why.elasticity import scaled
 
 _TIMES = (1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
 """How many times as much of something is tried, the least first."""
@@ -31,19 +30,16 @@ _SECONDS = 10.0
 """Of CPU for each bound. Where one takes more no pairs are tried: an answer waits for it."""
 
 
-class _State(NamedTuple):
-    """What is changed."""
-
-    experiment: Experiment
-    cluster: Cluster
-
-
 class _Step(NamedTuple):
     """One change of a kind, by so much."""
 
-    says: Callable[[_State], str]
-    """In words, of what it makes."""
-    make: Callable[[_State], _State]
+    says: Callable[[Case], str]
+    """In words, of the case that it makes."""
+    overrides: Callable[[Case], Mapping[str, Any]]
+
+    def make(self, case: Case) -> Case:
+        """The case after it."""
+        return case.with_(self.overrides(case))
 
 
 _Choice = tuple[_Step, ...]
@@ -61,7 +57,7 @@ def changes(
     """Of each kind the smallest change that is enough by the bounds; where none is by itself, the
     smallest of two kinds together. And whether all were tried. ``seconds``: of CPU, for each."""
     job = design.candidate.job
-    start = _State(job.plan.experiment, job.profile)
+    start = job.case
     kinds = [steps for steps in (_wire(start), _faster(), _split(start), _hosts(start)) if steps]
     bounds = _Bounds(design, start, processes, caller, seconds)
 
@@ -88,7 +84,7 @@ class _Bounds:
     """Bounds of a design after changes; each is asked once, as long as there is time."""
 
     def __init__(
-        self, design: Design, start: _State, processes: int, caller: Caller, seconds: float
+        self, design: Design, start: Case, processes: int, caller: Caller, seconds: float
     ) -> None:
         self._origin, self._start = design.candidate.origin, start
         self._processes, self._caller = processes, caller
@@ -103,138 +99,129 @@ class _Bounds:
 
     def says(self, choice: _Choice) -> str:
         """In words."""
-        states = accumulate(choice, lambda state, step: step.make(state), initial=self._start)
-        made = zip(choice, islice(states, 1, None), strict=True)
-        return " and ".join(step.says(state) for step, state in made)
+        cases = accumulate(choice, lambda case, step: step.make(case), initial=self._start)
+        made = zip(choice, islice(cases, 1, None), strict=True)
+        return " and ".join(step.says(case) for step, case in made)
 
     def ask(self, choices: Sequence[_Choice]) -> None:
         """Those that were not asked yet."""
         new = [choice for choice in choices if choice not in self._known]
-        tasks = [task for number, choice in enumerate(new) if (task := self._task(number, choice))]
+        made = {choice: case for choice in new if (case := self._case(choice))}
+        asked = list(made)
         try:
-            for number, row in self._looks(tasks):
-                self._known[new[number]] = looking.look_of(row).bound
+            for place, row in self._bounds(list(made.values())):
+                self._known[asked[place]] = next(iter((row["bounds"] or {}).values()), 0.0)
                 self.all_tried &= not row.get("too_long")
         except KeyboardInterrupt:  # the answer stands without them
             self._seconds = 0.0
         self.all_tried &= all(choice in self._known for choice in new)
 
-    def _looks(self, tasks: Sequence[Task]) -> Iterator[Finished]:
-        if not tasks or not self._seconds:
+    def _bounds(self, cases: Sequence[Case]) -> Iterator[tuple[int, Row]]:
+        if not cases or not self._seconds:
             return
-        work, limit = looking.look_in_racks, self._seconds
+        many, level, limit = self._processes, BOUND_IN_RACKS, self._seconds
         with (
-            self._caller.progress(f"bounds of {len(tasks)} changes") as meter,
+            self._caller.progress(f"bounds of {len(cases)} changes") as meter,
             contextlib.closing(
-                each(work, tasks, self._processes, meter=meter, limit=limit)
+                evaluate(cases, level, processes=many, meter=meter, seconds=limit)
             ) as rows,
         ):
             for done, row in enumerate(rows, start=1):
                 yield row
-                meter(done, len(tasks))
+                meter(done, len(cases))
 
-    def _task(self, number: int, choice: _Choice) -> Task | None:
-        """None: there can be no such plan."""
-        state = reduce(lambda state, step: step.make(state), choice, self._start)
+    def _case(self, choice: _Choice) -> Case | None:
+        """None: there can be none."""
+        case = reduce(lambda case, step: step.make(case), choice, self._start)
         try:
-            experiment = with_batches(state.experiment, self._origin)
-            return Task(number, build_plan(experiment, self._origin.choice), state.cluster)
+            made = case.with_(with_batches(case, self._origin))
+            _ = made.plan  # or it says why there is none
         except UserError:
             self._known[choice] = 0.0
             return None
+        return made
 
 
-def _wire(start: _State) -> list[_Step]:
+def _wire(start: Case) -> list[_Step]:
     if start.experiment.execution.wire != "full":
         return []
-
-    def make(state: _State) -> _State:
-        return state._replace(experiment=state.experiment.having("execution", wire="bfloat16"))
-
-    return [_Step(lambda _: "numbers that travel as bfloat16 (execution.wire)", make)]
+    said = "numbers that travel as bfloat16 (execution.wire)"
+    return [_Step(lambda _: said, lambda _: {"execution.wire": "bfloat16"})]
 
 
 def _faster() -> list[_Step]:
-    def step(times: float) -> _Step:
-        def make(state: _State) -> _State:
-            known = state.cluster
-            # one connection's limit is none of the card
-            faster = scaled(known, {"nic": times, "uplink": times})
-            return state._replace(cluster=faster.model_copy(update={"network": known.network}))
+    def step(much: float) -> _Step:
+        # one connection's limit is none of the card
+        keys = ("hosts.*.nic", "mixed.*.*.nic", "topology.uplink")
+        faster = {f"cluster.{key}": times(much) for key in keys}
+        said = f"{much:g} times as fast network cards and uplinks"
+        return _Step(lambda _: said, lambda _: faster)
 
-        return _Step(lambda _: f"{times:g} times as fast network cards and uplinks", make)
-
-    return [step(times) for times in _TIMES]
+    return [step(much) for much in _TIMES]
 
 
-def _split(start: _State) -> list[_Step]:
+def _split(start: Case) -> list[_Step]:
     """More processes on each host of trainers, of fewer threads: each has an interpreter lock."""
     threads = start.experiment.training.threads
 
-    def step(times: int) -> _Step:
-        def make(state: _State) -> _State:
-            spec, cluster = state.experiment, state.cluster
-            each = cluster.together("trainer") * times
-            more = spec.having("roles", trainers=spec.roles.trainers * times)
-            together = {**(cluster.per_host or {}), "trainer": each}
-            return _State(
-                more.having("training", threads=threads // times),
-                cluster.model_copy(update={"per_host": together}),
-            )
+    def step(parts: int) -> _Step:
+        def overrides(case: Case) -> dict[str, Any]:
+            return {
+                "roles.trainers": case.experiment.roles.trainers * parts,
+                "training.threads": threads // parts,
+                "cluster.per_host.trainer": case.cluster.together("trainer") * parts,
+            }
 
-        def says(state: _State) -> str:
-            each, left = state.cluster.together("trainer"), state.experiment.training.threads
+        def says(case: Case) -> str:
+            each, left = case.cluster.together("trainer"), case.experiment.training.threads
             return f"{each} trainers of {left} threads on each host (per_host)"
 
-        return _Step(says, make)
+        return _Step(says, overrides)
 
-    return [step(times) for times in _SPLITS if threads % times == 0]
+    return [step(parts) for parts in _SPLITS if threads % parts == 0]
 
 
-def _hosts(start: _State) -> list[_Step]:
-    def step(times: float) -> _Step:
-        def make(state: _State) -> _State:
+def _hosts(start: Case) -> list[_Step]:
+    def step(much: float) -> _Step:
+        def overrides(case: Case) -> dict[str, Any]:
             counts = {
-                f"{role}s": round(hosts * times) * each
-                for role, (hosts, each) in _divided(state).items()
+                f"roles.{role}s": round(hosts * much) * each
+                for role, (hosts, each) in _divided(case).items()
             }
-            made = state._replace(experiment=state.experiment.having("roles", **counts))
-            return made._replace(cluster=_with_room(made.cluster, _count(made), times))
+            return {**counts, **_with_room(case.cluster, _count(case.with_(counts)), much)}
 
-        def says(state: _State) -> str:
-            return f"{_count(state)} hosts instead of {_count(start)}, divided alike"
+        def says(case: Case) -> str:
+            return f"{_count(case)} hosts instead of {_count(start)}, divided alike"
 
-        return _Step(says, make)
+        return _Step(says, overrides)
 
-    return [step(times) for times in _TIMES]
+    return [step(much) for much in _TIMES]
 
 
-def _divided(state: _State) -> dict[str, tuple[int, int]]:
+def _divided(case: Case) -> dict[str, tuple[int, int]]:
     """By role its hosts, and the processes on each."""
     found = {}
-    for roles, count in state.experiment.roles.model_dump().items():
+    for roles, count in case.experiment.roles.model_dump().items():
         role = roles.removesuffix("s")
-        each = state.cluster.together(role)  # type: ignore[arg-type]
+        each = case.cluster.together(role)  # type: ignore[arg-type]
         found[role] = (round(count / each), each)
     return found
 
 
-def _count(state: _State) -> int:
-    return sum(hosts for hosts, _ in _divided(state).values())
+def _count(case: Case) -> int:
+    return sum(hosts for hosts, _ in _divided(case).values())
 
 
-def _with_room(cluster: Cluster, hosts: int, times: float) -> Cluster:
+def _with_room(cluster: Cluster, hosts: int, much: float) -> dict[str, Any]:
     """As many hosts as that; in racks beyond those there are, each as large as the largest, and of
     each type so many times as many."""
-    topology, mixed = cluster.topology, dict(cluster.mixed or {})
-    for role, entries in mixed.items():
-        counts = [entry.count and ceil(entry.count * times) for entry in entries]
-        pairs = zip(entries, counts, strict=True)
-        mixed[role] = tuple(entry.model_copy(update={"count": n}) for entry, n in pairs)
-    if topology is not None and (rooms := topology.rooms) is not None:
+    changes: dict[str, Any] = {"cluster.most_hosts": None}
+    for role, entries in (cluster.mixed or {}).items():
+        for number, entry in enumerate(entries):
+            if entry.count is not None:
+                changes[f"cluster.mixed.{role}.{number}.count"] = ceil(entry.count * much)
+    if cluster.topology is not None and (rooms := cluster.topology.rooms) is not None:
         more = max(0, -(-(hosts - sum(rooms)) // max(rooms)))
-        update = {"racks": len(rooms) + more, "hosts_per_rack": (*rooms, *[max(rooms)] * more)}
-        topology = topology.model_copy(update=update)
-    return cluster.model_copy(
-        update={"topology": topology, "most_hosts": None, "mixed": mixed or None}
-    )
+        changes["cluster.topology.racks"] = len(rooms) + more
+        changes["cluster.topology.hosts_per_rack"] = (*rooms, *[max(rooms)] * more)
+    return changes

@@ -15,7 +15,6 @@ from recsim_train.designs import measured, next_steps
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers
 from recsim_train.designs.changes import changes
 from recsim_train.designs.measured import MeasuredDesign
-from recsim_train.designs.notes import Notes
 from recsim_train.designs.picture import draw
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.shown import document
@@ -27,6 +26,7 @@ from recsim_train.designs.space import (
     tried,
 )
 from recsim_train.designs.wanted import By, Demand
+from recsim_train.evaluate.memo import Memo
 from recsim_train.report.document import Document
 from recsim_train.report.html import fragment
 from recsim_train.report.publish import publish
@@ -129,13 +129,13 @@ def recommend(
         writable(out)
     code = code_of(candidate.job.plan.strategy for candidate in designs.candidates)
     base = None if out is None else base_path(out, study.experiment.name, "recommendation")
-    notes = Notes(base and base.with_name(f"{base.name}.jsonl"), code, resume=resume)
-    if len(notes):
-        caller.say(f"going on with {len(notes):,} looks and simulations of before")
-    if notes.others:
-        what = f"{len(notes.others):,} looks and simulations of before"
-        caller.say(made_anew(what, notes.others[-1], code))
-    found = Searcher(designs, wanted, processes, caller, notes).run()
+    memo = Memo(base and base.with_name(f"{base.name}.jsonl"), code, resume=resume)
+    if len(memo):
+        caller.say(f"going on with {len(memo):,} bounds and simulations of before")
+    if memo.others:
+        what = f"{len(memo.others):,} bounds and simulations of before"
+        caller.say(made_anew(what, memo.others[-1], code))
+    found = Searcher(designs, wanted, processes, caller, memo).run()
     answer = answer_of(found)
     if answer.met is False and wanted.target is not None:
         forbids = barriers(answer.chosen, wanted.target)
@@ -154,7 +154,7 @@ def recommend(
     made = Recommendation(answer, report, place, tuple(done))
     publish(place, report, pictures, "summary.md", {"summary.json": json_bytes(made.document)})
     if not found.stopped:
-        notes.close()
+        memo.close()
     return made
 
 

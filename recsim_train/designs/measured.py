@@ -11,11 +11,12 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.designs.searching import Design
 from recsim_train.report import text
 from recsim_train.results.figures import Summary
+from recsim_train.results.keep import Keep
 from recsim_train.results.undisturbed import broken
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
-from recsim_train.session.making import Keep, Maker
+from recsim_train.session.making import Maker
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ def measure(designs: Sequence[Design], out: Path, caller: Caller) -> list[Measur
 def real(design: Design) -> Job:
     """The design as a measurement on emulated hosts, whose compute takes what is predicted."""
     job = design.candidate.job
-    changed = job.plan.experiment.having("execution", compute="modelled")
-    plan = replace(job.plan, experiment=changed)
-    return Job("real", replace(job.loaded, experiment=changed), plan, job.cluster, job.settings)
+    made = job.case.with_({"execution.compute": "modelled"})
+    loaded = replace(job.loaded, experiment=made.experiment)
+    return Job("real", loaded, made.plan, job.cluster, job.settings)
 
 
 def _run(job: Job, keep: Keep, caller: Caller) -> Summary | None:

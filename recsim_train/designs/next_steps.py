@@ -34,7 +34,8 @@ def _files(place: Path, design: Design) -> dict[str, str]:
     spec, data = job.plan.experiment, job.plan.experiment.data
     given = {"path": data.path, "eval_path": data.eval_path}
     paths = {key: path and str(Path(path).absolute()) for key, path in given.items()}
-    moved = spec.model_copy(update={"cluster": PROFILE}).having("data", **paths)
+    own = {f"data.{key}": value for key, value in paths.items()}
+    moved = spec.with_({"cluster": PROFILE, **own})
     return {
         EXPERIMENT: dump_yaml(resolved(moved)),
         PROFILE: dump_cluster(job.profile, f"of {job.loaded.path}, as `recommend` divides it"),

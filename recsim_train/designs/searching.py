@@ -14,21 +14,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 from statistics import median
 from typing import Any
 
-from recsim_train.designs import looking
-from recsim_train.designs.looking import Look
-from recsim_train.designs.notes import Notes
 from recsim_train.designs.space import Candidate, Space, neighbours
 from recsim_train.designs.wanted import Demand
+from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.levels import BOUND, INTERVAL, RACE, SCREEN, Level, at, requests_of
+from recsim_train.evaluate.memo import Memo
+from recsim_train.evaluate.simulations import representatives
 from recsim_train.report import text
-from recsim_train.results.folder import clean
 from recsim_train.results.interval import Interval, of_row
-from recsim_train.results.row import DOES_NOT_FIT
+from recsim_train.results.row import DOES_NOT_FIT, FAILED
 from recsim_train.session.caller import Caller
-from recsim_train.session.pool import Work, each
 
 _LIGHT, _HEAVY = 12_000, 4
 """Requests up to which a design's first simulation is taken lightly; how many others are simulated
@@ -47,15 +46,14 @@ _REFINED, _ABOUT = 4, 2
 """Times that designs beside the best are tried, at most, and beside how many of them."""
 _MORE = 2
 """Times that the last round goes on with the next ones, where none of it meets the target."""
-STAGES = len(_KEPT)
+LEVELS = (SCREEN, RACE, INTERVAL)
+"""Of the rounds."""
+STAGES = len(LEVELS)
 _SOUNDED = 2
 """Designs of each strategy that are looked at first."""
 _BELOW = 0.05
 """By how much the lower end of an interval is below its design's bound at least, relative: a design
 whose bound is just above the target does not surely meet it."""
-_LIMITS = {None: 10.0, 0: 60.0, 1: 120.0, 2: 300.0}
-"""CPU seconds that a look (None), or a simulation by its round, may take: one that takes more has
-failed, and the rest goes on."""
 
 
 @dataclass(slots=True)
@@ -64,7 +62,9 @@ class Design:
 
     number: int
     candidate: Candidate
-    look: Look | None = None
+    known: Mapping[str, float] | None = None
+    """Examples per second by class of resources, by asymptotic bounds, the tightest first; None:
+    these are not known."""
     row: Mapping[str, Any] | None = None
     """Its figures by the longest simulation; None: it was not simulated."""
     rounds: int = 0
@@ -83,15 +83,15 @@ class Design:
     @property
     def bound(self) -> float:
         """Examples per second at most; 0: not known."""
-        return self.look.bound if self.look else 0.0
+        return next(iter((self.known or {}).values()), 0.0)
 
     @property
     def bounds(self) -> Mapping[str, float]:
         """The same by class of resources, the tightest first: of its whole prediction, which none
-        of them is below, or of a look."""
+        of them is below, or asymptotic ones."""
         from recsim_train.sim.why.usage import by_class
 
-        known = self.look.bounds if self.look else {}
+        known = self.known or {}
         if not self.whole or self.row is None:
             return known
         own = by_class(self.row.get("bounds") or {}) or known
@@ -178,13 +178,13 @@ class Searcher:
         wanted: Demand,
         processes: int,
         caller: Caller,
-        notes: Notes | None = None,
+        memo: Memo | None = None,
     ) -> None:
-        """``notes``: what was found before, and where more of it goes."""
+        """``memo``: what was found before, and where more of it goes."""
         designs = [Design(number, c) for number, c in enumerate(space.candidates)]
         self.found = Found(designs, wanted, space)
         self._processes, self._caller = processes, caller
-        self._notes = Notes(None, resume=False) if notes is None else notes
+        self._memo = Memo() if memo is None else memo
         self._began = time.perf_counter()
         self._left: list[Design] = []
         """Designs that are worth a simulation."""
@@ -238,7 +238,7 @@ class Searcher:
         paid = [d for d in designs if wanted.affordable(d.candidate)]
         found.beyond_budget += len(designs) - len(paid)
         self._look(paid)
-        there = [d for d in paid if d.look is not None and d.bound > 0.0]
+        there = [d for d in paid if d.bound > 0.0]
         left = [d for d in there if wanted.enough(d.bound)]
         found.barred += len(there) - len(left)
         # where none can reach it the best is still wanted, to say by how much
@@ -277,7 +277,7 @@ class Searcher:
     def _work(self, design: Design) -> int:
         known = self._works.get(design.number)
         if known is None:
-            known = self._works[design.number] = looking.work(design.candidate)
+            known = self._works[design.number] = work(design.candidate)
         return known
 
     def _promising(self, designs: Sequence[Design]) -> list[Design]:
@@ -335,7 +335,7 @@ class Searcher:
         ]
         slow = self._look_at(first)
         slow_kinds = {d.kind for d in slow} - {d.kind for d in first if d not in slow}
-        rest = [d for d in designs if d.look is None]
+        rest = [d for d in designs if d.known is None]
         self._look_at([d for d in rest if d.kind not in slow_kinds])
         left_out = (d.kind for d in rest if d.kind in slow_kinds)
         self.found.failures.update(
@@ -346,18 +346,18 @@ class Searcher:
         """Returns those that took too long."""
         slow = []
         title = f"bounds of {len(designs):,} designs"
-        for design, row in self._each(designs, None, title):
-            design.look = looking.look_of(row)
+        for design, row in self._each(designs, BOUND, title):
+            design.known = row["bounds"] or {}
             if row["status"] == DOES_NOT_FIT:
                 self.found.problems[_why(row)] += 1
-            elif row["status"] is not None:
+            elif row["status"] == FAILED:
                 self.found.failures[_why(row)] += 1
                 slow += [design] * bool(row.get("too_long"))
         return slow
 
     def _simulate(self, designs: Sequence[Design], stage: int) -> None:
         title = f"simulating {len(designs)} designs, round {stage + 1} of {STAGES}"
-        for design, row in self._each(designs, stage, title):
+        for design, row in self._each(designs, LEVELS[stage], title):
             if row["examples_per_second"]:
                 design.row, design.rounds = row, stage + 1
             else:
@@ -365,45 +365,34 @@ class Searcher:
                 self.found.failures[_why(row)] += 1
 
     def _each(
-        self, designs: Sequence[Design], stage: int | None, title: str
+        self, designs: Sequence[Design], level: Level, title: str
     ) -> Iterator[tuple[Design, Mapping[str, Any]]]:
         if not designs:
             return
-        works: dict[int | None, Work] = {None: looking.look, STAGES - 1: looking.whole}
-        left = []
-        for design in designs:
-            known = self._notes.known(design.candidate.job.identity, stage)
-            if known is None:
-                left.append(design)
-            else:
-                yield design, known
-        if not left:
-            return
-        by_number = {design.number: design for design in left}
-        asked = [looking.task_of(d.number, d.candidate, stage) for d in left]
+        cases = [design.candidate.job.case for design in designs]
         with (
             self._caller.progress(title) as meter,
             contextlib.closing(
-                each(
-                    works.get(stage, looking.briefly),
-                    asked,
-                    self._processes,
-                    meter=meter,
-                    limit=_LIMITS[stage],
-                )
+                evaluate(cases, level, processes=self._processes, memo=self._memo, meter=meter)
             ) as rows,
         ):
-            for done, (number, row) in enumerate(rows, start=1):
-                design, found = by_number[number], clean(row)
-                self._notes.add(design.candidate.job.identity, stage, found)
-                yield design, found
-                meter(done, len(left), so_far=self._so_far())
+            for done, (place, row) in enumerate(rows, start=1):
+                yield designs[place], row
+                meter(done, len(designs), so_far=self._so_far())
 
     def _so_far(self) -> str:
         best = min(self.found.simulated, key=self._place, default=None)
         if best is None or best.eps is None:
             return ""
         return f"best so far {text.rate(best.eps)} examples/s, {best.kind}"
+
+
+def work(candidate: Candidate) -> int:
+    """Requests in a design's first simulation: what it costs, about."""
+    case = at(candidate.job.case, SCREEN)
+    folding, rules = representatives(case), case.experiment.training
+    share = folding.simulated / folding.trainers
+    return ceil(requests_of(case.plan) * share * (rules.steps + rules.warmup_steps))
 
 
 def _why(row: Mapping[str, Any]) -> str:

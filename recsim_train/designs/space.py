@@ -17,7 +17,7 @@ from recsim_train.config.load import Loaded
 from recsim_train.config.search import Search
 from recsim_train.config.sweep import written
 from recsim_train.config.topology import ROLE_NAMES, RoleName
-from recsim_train.placement.build import build_plan
+from recsim_train.evaluate.case import Case
 from recsim_train.placement.hosts import host_types, hosts_of, hosts_there, kinds_of
 from recsim_train.session.job import Job
 from recsim_train.sim.cluster.hosts import rented
@@ -182,17 +182,17 @@ def training_loops(experiment: Experiment, choice: StrategyChoice) -> int:
     return experiment.roles.trainers * copies
 
 
-def with_batches(experiment: Experiment, origin: Origin) -> Experiment:
-    """The experiment with the batch of each loop that gives a step of the job the examples that it
-    is to have, or nearly so. Raises OtherStepError where it is far from them."""
-    loops, wanted = training_loops(experiment, origin.choice), origin.examples_per_step
+def with_batches(case: Case, origin: Origin) -> dict[str, Any]:
+    """The batch of each loop that gives a step of the job the examples that it is to have, or
+    nearly so, as an override. Raises OtherStepError where it is far from them."""
+    loops, wanted = training_loops(case.experiment, origin.choice), origin.examples_per_step
     batch = max(1, round(wanted / loops))
     if abs(loops * batch - wanted) > OFF * wanted and not origin.search.any_step:
         raise OtherStepError(
             f"no whole batch of {loops:,} loops makes a step of about {wanted:,} examples: raise "
             "training.batch_size, or allow search.any_step"
         )
-    return experiment.having("training", batch_size=batch)
+    return {"training.batch_size": batch}
 
 
 def _limit(origin: Origin, most: int | None) -> int:
@@ -252,7 +252,7 @@ def _on_types(split: Split, origin: Origin) -> Iterable[tuple[Split, dict[RoleNa
     found: dict[str, tuple[Split, dict[RoleName, list[Host]]]] = {}
     for last in ways:
         with suppress(NoHostError):
-            types = host_types(counts, cluster.model_copy(update={"mixed_from_last": last}))
+            types = host_types(counts, cluster.with_({"mixed_from_last": last}))
             found.setdefault(str(types), (replace(split, last=last), types))
     # where there are too few it is said when the design is made
     return found.values() or [(split, {role: [cluster.host(role)] for role in ROLE_NAMES})]
@@ -308,29 +308,26 @@ def _distinct(values: Iterable[int]) -> list[int]:
 
 def _candidate(origin: Origin, split: Split) -> Candidate:
     """Raises UserError where there can be none."""
-    whole, choice = origin.loaded.experiment, origin.choice
-    counts = {
-        "trainers": split.trainers * split.trainers_each,
-        "embedding_servers": split.embedding * split.embedding_each,
-        "dense_servers": split.dense,
-    }
-    divided = whole.model_copy(
-        update={
-            "roles": whole.roles.model_copy(update=counts),
-            "training": whole.training.model_copy(update={"threads": split.threads}),
-            "strategies": (choice,),
+    start = Case(origin.loaded.experiment, origin.choice, origin.cluster)
+    divided = start.with_(
+        {
+            "strategies": (origin.choice,),
+            "roles.trainers": split.trainers * split.trainers_each,
+            "roles.embedding_servers": split.embedding * split.embedding_each,
+            "roles.dense_servers": split.dense,
+            "training.threads": split.threads,
+            "cluster.mixed_from_last": split.last or None,
         }
     )
-    changed = with_batches(divided, origin)
-    plan = build_plan(changed, choice)
+    made = divided.with_(with_batches(divided, origin))
     shared: dict[RoleName, int] = {
         "trainer": split.trainers_each,
         "embedding_server": split.embedding_each,
     }
-    together = {role: many for role, many in shared.items() if many > 1 and plan.of_role(role)}
-    standing = {"per_host": together or None, "mixed_from_last": split.last or None}
-    cluster = origin.cluster.model_copy(update=standing)
-    loaded = replace(origin.loaded, experiment=changed)
+    together = {r: many for r, many in shared.items() if many > 1 and made.plan.of_role(r)}
+    made = made.with_({"cluster.per_host": together or None})
+    plan, cluster = made.plan, made.cluster
+    loaded = replace(origin.loaded, experiment=made.experiment)
     job = Job("simulated", loaded, plan, cluster, _named(origin, split))
     hosts = len(hosts_of(plan.instances, cluster))
     return Candidate(job, origin, split, hosts, rented(plan, cluster))

@@ -23,8 +23,9 @@ from recsim_train.calibration.speed import short_reading
 from recsim_train.config.cluster import Cluster, InRuns
 from recsim_train.config.experiment import Execution, Experiment
 from recsim_train.config.measured import MeasuredOperation
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.operations import operations_of
 from recsim_train.placement.build import build_plan
-from recsim_train.sim.run import operations_of
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 
 _NETS = (0, 1, 2, 3, 6)
@@ -102,7 +103,9 @@ def _run(net: int, trainers: int, folder: Path, *, quick: bool) -> Experiment:
 
 def _in_a_row(run: Experiment, plain: Cluster, *, quick: bool) -> MeasuredOperation:
     plan = build_plan(run, run.strategies[0])
-    cells = [cell for cell in operations_of(plan, plain) if cell[0] == FORWARD_BACKWARD.name]
+    cells = [
+        cell for cell in operations_of(Case.of(plan, plain)) if cell[0] == FORWARD_BACKWARD.name
+    ]
     seen = Seen()
     measure_windows(plan, cells, seen, seconds=_WINDOWS, quick=quick)
     (entry,) = measured_operations(plan, cells, plain, seen)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.load import Loaded
+from recsim_train.evaluate.case import Case
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import cores, memory
 from recsim_train.results.rundir import World, identity
 
 if TYPE_CHECKING:
+    from recsim_train.evaluate.asymptotic import AsymptoticBounds
     from recsim_train.sim.host.memory_check import MemoryCheck
-    from recsim_train.sim.why.beforehand import Beforehand
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Job:
         object.__setattr__(self, "identity", identity(self.plan, self.world, self.cluster))
 
     @property
+    def case(self) -> Case:
+        """What is predicted of it."""
+        return Case.of(self.plan, self.profile)
+
+    @property
     def profile(self) -> Cluster:
         """The cluster of a prediction, which always has one."""
         assert self.cluster is not None
@@ -52,16 +58,16 @@ class Job:
             return machine_check(self.plan, this_machine())
         return None if self.cluster is None else memory_check(self.plan, self.cluster)
 
-    def beforehand(self) -> Beforehand | None:
+    def asymptotic_bounds(self) -> AsymptoticBounds | None:
         """What is known of a prediction before it is made; None without a profile, of a
         measurement, and where it takes data that are not there yet."""
         from recsim_train.config.errors import UserError
-        from recsim_train.sim.why.beforehand import beforehand
+        from recsim_train.evaluate.asymptotic import asymptotic_bounds
 
         if self.world == "real" or self.cluster is None:
             return None
         with suppress(UserError):
-            return beforehand(self.plan, self.cluster)
+            return asymptotic_bounds(self.case)
         return None
 
 

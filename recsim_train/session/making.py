@@ -1,81 +1,32 @@
-"""The maker of runs: the one place that simulates, measures, resumes and writes."""
+"""The maker of runs: the one place that measures, resumes and writes."""
 
 from __future__ import annotations
 
 import tempfile
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
-from recsim_train.data.counts import IdCounts, counts_for, counts_key
 from recsim_train.data.malformed import beyond
-from recsim_train.placement.plan import Plan
-from recsim_train.results.environment import machine, versions
+from recsim_train.evaluate.evaluator import Simulator
+from recsim_train.results.environment import machine
 from recsim_train.results.folder import writable
-from recsim_train.results.rundir import (
-    RunRecord,
-    Status,
-    World,
-    base_name,
-    find_complete,
-    write_run,
-)
+from recsim_train.results.keep import Keep
+from recsim_train.results.rundir import RunRecord, Status, base_name, find_complete
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
 from recsim_train.trace.modelled import ProcessTimes
-from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 
 if TYPE_CHECKING:
     from recsim_train.executor.emulation.cluster import EmulatedCluster
     from recsim_train.executor.process.launch import Interrupted, PartialRun
-
-_REMEMBERED = 8
-"""Runs with equal ids per batch mostly follow each other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Where run directories go."""
-
-    out: Path
-    resume: bool = False
-    """Whether a complete run of the same settings that lies there is taken instead."""
-    emulate: bool = False
-    """Whether processes of a measurement run on emulated hosts."""
-    command: tuple[str, ...] = ()
-    """What asked for them."""
-
-    def write(
-        self,
-        plan: Plan,
-        world: World,
-        cluster: Cluster | None,
-        outcome: Outcome,
-        status: Status = "complete",
-        message: str = "",
-    ) -> RunRecord:
-        """Write one run directory. Raises RunFailed where the disk does not take it."""
-        simulated = world == "simulated"  # equal inputs give equal files: no machine, no time
-        return write_run(
-            self.out,
-            plan=plan,
-            world=world,
-            outcome=outcome,
-            cluster=cluster,
-            environment={"versions": versions()} if simulated else machine(),
-            command=list(self.command),
-            status=status,
-            message=message,
-        )
 
 
 def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[Job, RunRecord]]:
@@ -84,51 +35,6 @@ def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[J
     for job in jobs:
         if (record := maker.record(job)) is not None:
             yield job, record
-
-
-class Simulator:
-    """Simulates one run after the other, and remembers what the next ones may share."""
-
-    def __init__(self) -> None:
-        self._counts: OrderedDict[Hashable, IdCounts] = OrderedDict()
-
-    def simulate(
-        self,
-        plan: Plan,
-        cluster: Cluster,
-        progress: Meter | None = None,
-        first: Callable[[Outcome], object] | None = None,
-    ) -> Outcome:
-        """Predict one run; see `recsim_train.sim.run`."""
-        from recsim_train.sim.run import simulate
-
-        counts = self._counted(plan, cluster)
-        return simulate(plan, cluster, progress=progress, counts=counts, first=first)
-
-    def briefly(self, plan: Plan, cluster: Cluster) -> Outcome:
-        """The same without what the prediction says of itself: only how fast it is, and what is
-        busy. Raises as `simulate`."""
-        from recsim_train.sim.folding import folding_of
-        from recsim_train.sim.simulated_run import SimulatedRun
-        from recsim_train.trace.garbage import collection_paused
-
-        folding, counts = folding_of(plan, cluster), self._counted(plan, cluster)
-        simulated = SimulatedRun(plan, cluster, folding, counts)
-        with collection_paused():
-            outcome = simulated.run(None)
-            simulated.add_bounds(outcome)
-        return outcome
-
-    def _counted(self, plan: Plan, cluster: Cluster) -> IdCounts:
-        from recsim_train.sim.folding import folding_of
-
-        loops = folding_of(plan, cluster).loops(plan)
-        key = loops, counts_key(plan)
-        counts = self._counts.pop(key, None)
-        self._counts[key] = counts = counts_for(plan, loops) if counts is None else counts
-        if len(self._counts) > _REMEMBERED:
-            self._counts.popitem(last=False)
-        return counts
 
 
 def caveats_here(record: RunRecord) -> list[str]:
@@ -177,12 +83,12 @@ class Maker:
         from recsim_train.sim.ready import get_ready
 
         plan, say = job.plan, self._caller.say
-        if self._caller is not NOBODY and (known := job.beforehand()) is not None:
+        if self._caller is not NOBODY and (known := job.asymptotic_bounds()) is not None:
             say(told.before(plan, known))
         with self._caller.progress(f"simulating {plan.strategy.kind}") as progress:
             get_ready(progress)
-            outcome = self._simulator.simulate(
-                plan, job.profile, progress, lambda first: say(told.headline(plan, first))
+            outcome = self._simulator.predict(
+                job.case, progress, lambda first: say(told.headline(plan, first))
             )
         record = self._keep.write(job.plan, "simulated", job.cluster, outcome)
         for sentence in caveats_here(record):
@@ -247,9 +153,9 @@ class Maker:
         """What operations take on modelled hosts, where those are asked for. Raises UserError."""
         if job.plan.experiment.execution.compute == "real":
             return None
-        from recsim_train.sim.run import times_of
+        from recsim_train.evaluate.operations import times_of
 
-        return times_of(job.plan, job.profile)
+        return times_of(job.case)
 
     def _judged(self, job: Job, outcome: Outcome) -> RunRecord:
         """Keep a run that came to its end. Raises RunFailed, and keeps it as a partial one, where

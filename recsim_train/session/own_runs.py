@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import hypot
 
 from recsim_train.calibration.own_runs import OwnRun, Said
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.measured import MeasuredOperation
-from recsim_train.placement.plan import Plan
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.levels import OWN, OWN_QUICK, at
+from recsim_train.evaluate.operations import operations_of
+from recsim_train.evaluate.prediction import predict
 from recsim_train.results.statistics import standard_error
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.run import operations_of, simulate
 from recsim_train.trace.ledger import Ledger, share_around
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.arithmetic import add
 from recsim_train.workload.operations import cost
 from recsim_train.workload.signature import signature
 
-_STEPS, _WHAT_IF_STEPS = 400, (20, 5)
-"""Counted iterations of a prediction, at most, and of the short runs that tell how unsure it is,
-the latter also for a quick calibration."""
 _TURNS = 2
 """In which operations are brought to what they took: who shares the cores with whom changes it."""
 
@@ -31,15 +29,12 @@ def predicted(own: OwnRun, cluster: Cluster, *, quick: bool = False) -> Said:
     With operations as they were in the run, what is off is the model of everything else. How fast
     the machine was at that moment is part of what is off, and no known error.
     """
-    plain = cluster.model_copy(update={"operations": None})
-    training = own.plan.experiment.training
-    spec = own.plan.experiment.having("training", steps=min(training.steps, _STEPS))
-    plan = replace(own.plan, experiment=spec)
+    case = at(Case.of(own.plan, cluster), OWN_QUICK if quick else OWN)
+    plain = case.with_({"simulation.what_if_steps": None, "cluster.operations": None})
     seen = _per_example(own.ledger, own.examples_per_second)
-    operations = _unscaled(plan, plain)
+    operations = _unscaled(plain)
     for turn in range(_TURNS):
-        priced = plain.model_copy(update={"operations": operations if turn else None})
-        outcome = simulate(plan, priced)
+        outcome = predict(plain.with_({"cluster.operations": operations if turn else None}))
         assert outcome.facts.ledger is not None
         took = _per_example(outcome.facts.ledger, _rate(outcome))
         operations = tuple(
@@ -47,9 +42,7 @@ def predicted(own: OwnRun, cluster: Cluster, *, quick: bool = False) -> Said:
             for one in operations
             if one.operation in seen and one.operation in took
         )
-    spec = plan.experiment.having("simulation", what_if_steps=_WHAT_IF_STEPS[quick])
-    told = plain.model_copy(update={"operations": operations})
-    outcome = simulate(replace(plan, experiment=spec), told)
+    outcome = predict(case.with_({"cluster.operations": operations}))
     errors, ledger = outcome.facts.calibration_errors, outcome.facts.ledger
     assert outcome.speed is not None
     assert ledger is not None
@@ -58,11 +51,11 @@ def predicted(own: OwnRun, cluster: Cluster, *, quick: bool = False) -> Said:
     return Said(_rate(outcome), hypot(standard_error(outcome.speed), *known), share)
 
 
-def _unscaled(plan: Plan, plain: Cluster) -> tuple[MeasuredOperation, ...]:
-    """The plan's operations at what unit prices make of them."""
-    pricing = Pricing(plan.experiment, plain, plan.examples)
+def _unscaled(plain: Case) -> tuple[MeasuredOperation, ...]:
+    """The operations at what unit prices make of them."""
+    pricing = Pricing(plain.experiment, plain.cluster, plain.plan.examples)
     found = []
-    for name, scope in operations_of(plan, plain):
+    for name, scope in operations_of(plain):
         seconds = pricing.shaped(name, scope)[0]
         found.append(
             MeasuredOperation.model_construct(

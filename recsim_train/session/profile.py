@@ -171,7 +171,8 @@ def _with_operations(
     )
     from recsim_train.calibration.profile import UNSEEN
     from recsim_train.calibration.speed import Turns, short_reading
-    from recsim_train.sim.run import operations_of
+    from recsim_train.evaluate.case import Case
+    from recsim_train.evaluate.operations import operations_of
 
     unmeasured = cluster.model_copy(update={"operations": None})
     rounds, seconds = _turns(len(plans), quick=quick)
@@ -179,7 +180,7 @@ def _with_operations(
     asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
     for plan in plans:
         cells = []
-        for name, scope in operations_of(plan, unmeasured):
+        for name, scope in operations_of(Case.of(plan, unmeasured)):
             shape = f"{name} {signature(name, scope)}"
             if not known.issuperset((shape, f"{shape} on {plan.operation_threads}")):
                 cells.append((name, scope))

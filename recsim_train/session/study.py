@@ -13,6 +13,7 @@ from recsim_train.config.given import document_of
 from recsim_train.config.load import Loaded, load_points
 from recsim_train.config.sets import Assignment, option_names
 from recsim_train.config.sweep import Point
+from recsim_train.evaluate.levels import ASKED_MANY, ASKED_ONE, asking
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe
 from recsim_train.placement.plan import Plan
@@ -25,10 +26,6 @@ from recsim_train.strategy.registry import schemas
 if TYPE_CHECKING:
     from recsim_train.config.options import Schemas
 
-WHAT_IF_STEPS = 5
-"""Counted iterations of the short runs that ask "what if", where the experiment does not say."""
-SWEPT = {"what_if_steps": 3, "what_if_trainers": 8}
-"""The same of a sweep's points, which are many: short, and of few trainers."""
 _MOST_ERRORS = 10
 
 
@@ -112,9 +109,9 @@ class Study:
             caller.say(f"a sweep: {len(self.points)} points are measured one after the other")
         points = self.points
         if what_if:
-            asked = SWEPT if self.swept else {"what_if_steps": WHAT_IF_STEPS}
+            asked = ASKED_MANY if self.swept else ASKED_ONE
             points = tuple(
-                replace(point, experiment=asking_what_if(point.experiment, asked))
+                replace(point, experiment=point.experiment.with_(asking(point.experiment, asked)))
                 for point in points
             )
         return _planned(points, profiles, caller)
@@ -181,10 +178,3 @@ def _settings(loaded: Loaded, choice: StrategyChoice, known: Schemas) -> dict[st
         for key, value in loaded.point.values.items()
         if key != "strategy"
     }
-
-
-def asking_what_if(spec: Experiment, usual: Mapping[str, int]) -> Experiment:
-    """The experiment, of which it is asked what would change it: as ``usual``, where its settings
-    do not say how."""
-    unsaid = {k: value for k, value in usual.items() if getattr(spec.simulation, k) is None}
-    return spec.having("simulation", **unsaid)

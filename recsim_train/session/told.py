@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from recsim_train.evaluate.asymptotic import AsymptoticBounds, class_words
 from recsim_train.placement.plan import Plan
 from recsim_train.report import text
 from recsim_train.report.runs import title
-from recsim_train.sim.why.beforehand import Beforehand, class_words
 from recsim_train.trace.progress import about, between
 from recsim_train.trace.record import Outcome
 
@@ -15,7 +15,7 @@ _SHOWN = 3
 """Bounds."""
 
 
-def before(plan: Plan, known: Beforehand) -> str:
+def before(plan: Plan, known: AsymptoticBounds) -> str:
     """Before it is simulated."""
     takes = f"simulating {_name(plan)}: takes {_duration(known)}"
     if known.bound is None:
@@ -24,7 +24,7 @@ def before(plan: Plan, known: Beforehand) -> str:
     return f"{takes}; at a glance at most about {text.rate(known.bound)} examples/s ({binds})"
 
 
-def verdicts(known: Beforehand) -> Iterator[str]:
+def verdicts(known: AsymptoticBounds) -> Iterator[str]:
     """What ``--dry-run`` says of a prediction, the tightest bounds first."""
     bounds = [(text.rate(eps), class_words(name)) for name, eps in known.bounds.items()]
     if bounds:
@@ -34,7 +34,7 @@ def verdicts(known: Beforehand) -> Iterator[str]:
     yield f"simulating it takes {_duration(known)}"
 
 
-def _duration(known: Beforehand) -> str:
+def _duration(known: AsymptoticBounds) -> str:
     asking = f", asking what would change it {about(known.asking)} more" if known.asking else ""
     return between(*known.seconds) + asking
 

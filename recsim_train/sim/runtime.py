@@ -18,7 +18,7 @@ from recsim_train.placement.hosts import kinds_of
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import Heads, heads_of
 from recsim_train.sim.engine import Engine, Steps
-from recsim_train.sim.folding import Folding, Lateness, parted
+from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.loop import LoopState
@@ -107,7 +107,7 @@ class Runtime:
         self.feeding = [loop for loop in self.loops if loop.position >= 0]
         self.training = [loop for loop in self.loops if loop.trains]
         self._driven = [loop for loop in self.loops if background or not loop.background]
-        if shared and parted(plan, folding):
+        if shared and folding.parted:
             for number, loop in enumerate(self.training):
                 loop.held = number * _GOLDEN % 1.0
         self.opening: Snapshot | None = None

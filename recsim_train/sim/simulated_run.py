@@ -1,10 +1,9 @@
-"""One simulation of a plan: run it until every step is done or the estimate has settled, which is
-when the 95 % interval of the throughput is narrow enough."""
+"""One simulation of a plan: run it until every step is done, or enough of them are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -14,7 +13,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.results.summary import data_dependent
 from recsim_train.sim.cluster.faults import HostFailed
-from recsim_train.sim.folding import Folding, everyones, least_steps, unfold
+from recsim_train.sim.folding import Folding, everyones, unfold
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.why import usage
 from recsim_train.sim.why.bounds import add_bounds, least_bounds, nic_bytes
@@ -26,6 +25,14 @@ from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Iteration, Outcome, Throughput
 from recsim_train.workload.compression import compressed
 from recsim_train.workload.scope import Scope
+
+
+class Until(Protocol):
+    """When a simulation may stop."""
+
+    def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
+        """Whether it may now that all loops have ``counted`` counted iterations. ``estimate``: what
+        it then says of the throughput."""
 
 
 class SimulatedRun:
@@ -64,13 +71,13 @@ class SimulatedRun:
 
     def run(
         self,
-        progress: Meter | None,
-        steps: int | None = None,
-        asked: list[tuple[str, Scope]] | None = None,
+        until: Until,
+        progress: Meter | None = None,
         *,
+        asked: list[tuple[str, Scope]] | None = None,
         calls: dict[tuple[str, str], list[float]] | None = None,
     ) -> Outcome:
-        """Simulate until the estimate has settled, or ``steps`` counted iterations of each loop.
+        """Simulate until every step is done, or enough of them are.
 
         ``asked``: where operations are noted with their shapes when each is first asked for;
         ``calls``: where all computations are counted (`Machines.calls`).
@@ -86,13 +93,12 @@ class SimulatedRun:
             if completed == total or runtime.machines.there.changing or runtime.first_done:
                 return
             counted = completed - warmup
-            if counted == steps or (steps is None and steady.reached(counted, self.within)):
+            if until.reached(counted, self.within):
                 enough = counted
                 runtime.stop()
 
         runtime = self._runtime(progress, on_step)
         runtime.pricing.asked, runtime.machines.calls = asked, calls
-        steady = Steady(self.plan, self.folding)
         aborted = ""
         try:
             runtime.run()
@@ -260,34 +266,32 @@ class SimulatedRun:
         facts.over_time = usage.over_time(runtime.engine.fluid.resources, runtime.snapshots())
 
 
-_GROWTH = 1.1
-"""Between two looks at the interval the number of counted iterations grows by this factor."""
+class After(NamedTuple):
+    """`Until` each loop has so many counted iterations."""
+
+    steps: int
+
+    def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
+        """As `Until.reached`."""
+        return counted == self.steps
 
 
 class Steady:
-    """Decides after each step of all training loops whether the estimate has settled.
+    """`Until` the estimate has settled, decided after each step of all training loops."""
 
-    Not before `recsim_train.sim.folding.least_steps`, and never with a precision of 0 or where the
-    strategy's steps are not alike: then every step is run. Where trainers are folded approximately,
-    the run stops there: a narrower interval would say more than is known.
-    """
-
-    def __init__(self, plan: Plan, folding: Folding) -> None:
-        steady = plan.topology.steady
-        self._precision = plan.experiment.simulation.precision if steady else 0.0
-        self._folded = not folding.exact
-        self._next = least_steps(plan, folding)
+    def __init__(self, precision: float, least: int, growth: float | None) -> None:
+        """``precision``: half of the 95 % interval that is narrow enough, relative; 0: every step
+        is run. ``least``: counted iterations of each loop before. ``growth``: how many times as
+        many there are at the next look; None: the first one is the last."""
+        self._precision, self._next, self._growth = precision, least, growth
 
     def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
-        """Whether the run may stop now that all loops have ``counted`` counted iterations.
-
-        ``estimate``: what it then says.
-        """
+        """As `Until.reached`."""
         if self._precision <= 0.0 or counted < self._next:
             return False
-        if self._folded:
+        if self._growth is None:
             return True
-        self._next = max(counted + 1, int(counted * _GROWTH))
+        self._next = max(counted + 1, int(counted * self._growth))
         found = estimate(counted)
         if found.ci95 is None or found.examples_per_second is None:
             return False

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recsim_train.config.dump import plain, resolved
+from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.levels import FINAL
 from recsim_train.report.caveats import elsewhere
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import RUNS, base_path, free_path, writable
+from recsim_train.results.keep import Keep
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, flat_settings, row_of
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
-from recsim_train.session.making import Keep
-from recsim_train.session.pool import Finished, Task, each, simulate_point
 from recsim_train.sweep import folder as results
-from recsim_train.trace.progress import Meter
 
 
 def simulate_all(
@@ -44,11 +44,17 @@ def simulate_all(
         with (
             caller.progress(title) as progress,
             contextlib.closing(
-                _simulated(jobs, todo, processes, keep, folder.path, progress)
+                evaluate(
+                    [jobs[number].case for number in todo],
+                    FINAL,
+                    processes=processes,
+                    keep=_kept(jobs, keep, folder.path),
+                    meter=progress,
+                )
             ) as finished,
         ):
-            for done, (number, row) in enumerate(finished, start=1):
-                folder.add(number, row)
+            for done, (place, row) in enumerate(finished, start=1):
+                folder.add(todo[place], row)
                 progress(done, len(todo))
     except BaseException as error:
         if not folder.rows:
@@ -110,18 +116,11 @@ def _folder(jobs: Sequence[Job], keep: Keep, caller: Caller) -> results.SweepFol
     return folder
 
 
-def _simulated(
-    jobs: Sequence[Job],
-    todo: Sequence[int],
-    processes: int,
-    keep: Keep,
-    path: Path,
-    meter: Meter,
-) -> Generator[Finished, None, None]:
-    tasks = [Task(number, jobs[number].plan, jobs[number].profile) for number in todo]
+def _kept(jobs: Sequence[Job], keep: Keep, path: Path) -> Keep | None:
+    """Where points leave run directories, where they do."""
     sweep = jobs[0].loaded.sweep
-    kept = None
-    if sweep is not None and sweep.keep_runs:
-        kept = Keep(path / RUNS, command=keep.command)
-        writable(kept.out)
-    return each(simulate_point, tasks, processes, kept, meter=meter)
+    if sweep is None or not sweep.keep_runs:
+        return None
+    kept = Keep(path / RUNS, command=keep.command)
+    writable(kept.out)
+    return kept

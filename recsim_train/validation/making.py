@@ -14,17 +14,19 @@ from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.validation import Tier, Validation
+from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.levels import FINAL
 from recsim_train.executor.emulation.layout import as_emulated
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, base_path, hash_of, writable
+from recsim_train.results.keep import Keep
 from recsim_train.results.row import COMPLETE, FAILED, cpu_by_line
 from recsim_train.results.rundir import RunRecord
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
-from recsim_train.session.making import Keep, Maker
-from recsim_train.session.pool import Task, each, simulate_point
+from recsim_train.session.making import Maker
 from recsim_train.session.study import Study
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import (
@@ -159,15 +161,15 @@ def _predictions(
     keep: Keep,
     caller: Caller,
 ) -> dict[str, Any]:
-    tasks = [Task(number, job.plan, job.profile) for number, job in enumerate(jobs)]
+    cases = [job.case for job in jobs]
     rows: dict[int, dict[str, Any]] = {}
     with caller.progress(f"predicting {len(jobs)} configurations") as progress:
-        for number, row in each(simulate_point, tasks, processes, meter=progress):
+        for number, row in evaluate(cases, FINAL, processes=processes, meter=progress):
             if row["status"] != COMPLETE or not row["examples_per_second"]:
                 raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row['message']}")
             rows[number] = row
             progress(len(rows), len(jobs))
-    cluster, loaded = tasks[0].cluster, jobs[0].loaded
+    cluster, loaded = jobs[0].profile, jobs[0].loaded
     speeds = speeds_at_calibration(cluster)
     figures = [rows[number] for number in range(len(jobs))]
     entries = [predicted(job, row, wanted.tier) for job, row in zip(jobs, figures, strict=True)]

@@ -8,9 +8,9 @@ import pytest
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.profiles import load_cluster
-from recsim_train.sim.run import operations_of
 from recsim_train.workload.scope import Scope
 from tests.calibrate.own_plans import plan_of
+from tests.simulated import operations_of
 
 
 @pytest.fixture(scope="module")

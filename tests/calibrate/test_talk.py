@@ -16,10 +16,10 @@ from recsim_train.config.profiles import load_cluster
 from recsim_train.data.synthetic import write_criteo
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
-from recsim_train.sim.run import simulate
 from recsim_train.strategy.registry import strategies
 from recsim_train.trace.record import Outcome
 from tests.conformance.test_worlds_agree import PROFILE
+from tests.simulated import simulate
 
 STEPS = 6
 

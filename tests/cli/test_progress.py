@@ -12,7 +12,8 @@ from rich.console import Console
 
 from recsim_train.cli import progress
 from recsim_train.config.errors import RunFailed
-from recsim_train.sim import ready, run
+from recsim_train.evaluate import prediction
+from recsim_train.sim import ready
 from recsim_train.sim.fluid import core
 from recsim_train.trace.progress import about, between
 from tests.commands import SIMULATE, command
@@ -41,7 +42,7 @@ def test_the_prediction_is_heard_before_anything_is_asked(
     def fails(*_: object, **__: object) -> None:
         raise RunFailed("asked")
 
-    monkeypatch.setattr(run, "elasticities", fails)
+    monkeypatch.setattr(prediction, "elasticities", fails)
     done = command(*SIMULATE, cwd=tmp_path)
     assert done.returncode == 1
     assert place(done.stderr.splitlines(), "^predicted flat_ps: ") >= 0

@@ -222,7 +222,7 @@ def test_finished_files_of_a_folder_are_kept(folder: Path) -> None:
         text = EXPERIMENT.replace("[flat_ps, allreduce]", strategy)
         (folder / "all" / f"{strategy}.yaml").write_text(text)
     words = ("simulate", "all", "--cluster", REFERENCE)
-    when = ("recsim_train.sim.run", "simulate")
+    when = ("recsim_train.evaluate.prediction", "predict")
     done = signalled(folder, *words, when=when, call=2, number=signal.SIGTERM)
     assert done.returncode == 143, done.stderr
     assert f"to go on: recsim-train {' '.join(words)} --resume" in done.stderr
@@ -239,7 +239,7 @@ def test_a_search_that_knows_no_speed_yet_goes_on_from_its_bounds(
         "recommend", "small.yaml", "--cluster", REFERENCE, "--set", "cluster.colocate=false",
         "--hosts", "4", "--jobs", "1",
     )  # fmt: skip
-    when = ("recsim_train.designs.notes", "writing")  # first the file's head, then a look each
+    when = ("recsim_train.evaluate.memo", "writing")  # first the file's head, then a bound each
     done = signalled(folder, *words, when=when, number=signal.SIGTERM, call=call)
     assert done.returncode == 143, done.stderr
     again = f"recsim-train {' '.join(words)}"

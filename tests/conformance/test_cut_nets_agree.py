@@ -12,7 +12,6 @@ from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
-from recsim_train.sim.run import simulate
 from tests.conformance.test_worlds_agree import (
     PROFILE,
     make_plan,
@@ -20,6 +19,7 @@ from tests.conformance.test_worlds_agree import (
     rounds_of,
     sequences,
 )
+from tests.simulated import simulate
 
 TAGS = "bottom.0=0,top.0=1"
 

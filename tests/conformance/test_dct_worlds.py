@@ -28,11 +28,11 @@ from recsim_train.config.profiles import load_cluster
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_tensors
+from tests.simulated import simulate
 
 PROFILE = str(Path(__file__).parents[2] / "tests" / "frozen-2core.yaml")
 ROLES = {

@@ -10,14 +10,15 @@ import pytest
 
 from recsim_train.config.experiment import Roles
 from recsim_train.config.profiles import load_cluster
+from recsim_train.evaluate.simulations import settling
 from recsim_train.executor.process.launch import execute
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.run import times_of
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.trace.facts import Slept
 from recsim_train.trace.modelled import OperationTime, ProcessTimes
 from recsim_train.workload.operations import OPS
 from tests.conformance.test_worlds_agree import PROFILE, STRATEGIES, make_plan
+from tests.simulated import times_of
 
 REAL = {"reading", "narrow", "widen"}
 ROLES = Roles(trainers=2, embedding_servers=2, dense_servers=1)
@@ -44,7 +45,7 @@ def test_calls_of_both_worlds(tmp_path: Path, name: str) -> None:
     plan = make_plan(ROLES, STRATEGIES[name])
     calls: dict[tuple[str, str], list[float]] = {}
     simulated = SimulatedRun(plan, load_cluster(PROFILE), Folding(2, 2), None)
-    simulated.run(None, calls=calls)
+    simulated.run(settling(plan, simulated.folding), calls=calls)
     names = [(p.name, what) for p in plan.instances for what in OPS if what not in REAL]
     seconds = {key: 1e-9 * sqrt(n) for key, n in zip(names, primes(len(names)), strict=True)}
     times = {

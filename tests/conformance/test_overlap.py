@@ -12,7 +12,6 @@ from recsim_train.config.profiles import load_cluster
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import summarise
-from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from tests.conformance.test_worlds_agree import (
     PROFILE,
@@ -22,6 +21,7 @@ from tests.conformance.test_worlds_agree import (
     rounds_of,
     sequences,
 )
+from tests.simulated import simulate
 
 CHOICES = {
     "downpour": ("flat_ps", {}),

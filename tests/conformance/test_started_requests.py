@@ -15,7 +15,6 @@ from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import summarise
-from recsim_train.sim.run import simulate
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import (
     DENSE,
@@ -44,6 +43,7 @@ from recsim_train.strategy.values import Batch, Rows
 from recsim_train.trace.record import Outcome, Span
 from tests.conformance.test_worlds_agree import PROFILE, make_plan, payload, sequences
 from tests.executor.keeping import execute_keeping
+from tests.simulated import simulate
 
 
 @pytest.fixture(autouse=True)

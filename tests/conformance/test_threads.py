@@ -11,7 +11,6 @@ from recsim_train.config.profiles import load_cluster
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.run import simulate
 from tests.conformance.test_cut_nets_agree import CASES as CUT
 from tests.conformance.test_cut_nets_agree import plan_of
 from tests.conformance.test_worlds_agree import (
@@ -22,6 +21,7 @@ from tests.conformance.test_worlds_agree import (
     payload,
     sequences,
 )
+from tests.simulated import simulate
 
 NAMES = [
     "downpour",

@@ -14,7 +14,6 @@ from recsim_train.config.experiment import Roles, StrategyChoice
 from recsim_train.config.profiles import load_cluster
 from recsim_train.executor.process.launch import Interrupted, execute
 from recsim_train.placement.build import build_plan
-from recsim_train.sim.run import simulate
 from tests.clock import by_the_clock, tried_anew
 from tests.conformance.test_worlds_agree import (
     PROFILE,
@@ -27,6 +26,7 @@ from tests.conformance.test_worlds_agree import (
     sequences,
 )
 from tests.executor.keeping import execute_keeping
+from tests.simulated import simulate
 
 MASKED = {"kind": "dct", "mode": "mp", "mp_density": "50 %"}
 CASES = [

@@ -28,11 +28,11 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.operations import GHOSTS
 from recsim_train.sim.perform import PERFORM as SIMULATED
-from recsim_train.sim.run import simulate
 from recsim_train.strategy import effects
 from recsim_train.strategy.operations import OPERATIONS
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import OPS
+from tests.simulated import simulate
 
 PROFILE = str(Path(__file__).parents[2] / "tests" / "frozen-2core.yaml")
 

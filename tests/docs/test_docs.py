@@ -12,8 +12,8 @@ import recsim_train.calls
 from recsim_train.config.load import load_points
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.reference import settings_table
+from recsim_train.evaluate.levels import BUSY
 from recsim_train.report.glossary import source
-from recsim_train.sim import folding
 from recsim_train.strategy.effects import EFFECTS
 from recsim_train.strategy.registry import schemas, strategies
 from tests.docs.manual import EVERYWHERE
@@ -40,7 +40,7 @@ def test_from_how_many_requests_on_few_stand_for_many_is_one_number() -> None:
     ]
     for text in said:
         (number,) = re.findall(r"more than ([\d,]+) requests in a step", text, re.IGNORECASE)
-        assert int(number.replace(",", "")) == folding._BUSY
+        assert int(number.replace(",", "")) == BUSY
 
 
 def test_the_number_of_calls_is_said_alike() -> None:

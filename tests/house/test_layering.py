@@ -1,4 +1,4 @@
-"""Imports point one way: cli -> calls -> sweep, designs, validation -> session -> worlds ..."""
+"""Imports point one way: cli -> calls -> sweep, designs, validation -> session -> evaluate ..."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ ALLOWED = {
     "executor": {"config", *MIDDLE},
     "report": {"config", *MIDDLE},
     "calibration": {"config", "executor", *MIDDLE},
-    "session": {"config", "sim", "executor", "calibration", "report", *MIDDLE},
-    "sweep": {"config", "report", "session", *MIDDLE},
-    "designs": {"config", "report", "session", "sim", *MIDDLE},
-    "validation": {"config", "executor", "calibration", "report", "session", *MIDDLE},
+    "evaluate": {"config", "report", "sim", *MIDDLE},
+    "session": {"config", "evaluate", "sim", "executor", "calibration", "report", *MIDDLE},
+    "sweep": {"config", "evaluate", "report", "session", *MIDDLE},
+    "designs": {"config", "evaluate", "report", "session", "sim", *MIDDLE},
+    "validation": {"config", "evaluate", "executor", "calibration", "report", "session", *MIDDLE},
     "calls": {"config", "designs", "executor", "report", "session", "sweep", *MIDDLE},
 }
 ONLY_IN = {
@@ -48,6 +49,7 @@ NEVER_IN = {
         "results",
         "sim",
         "report",
+        "evaluate",
         "session",
         "sweep",
         "designs",

@@ -16,8 +16,8 @@ from recsim_train.data.replay import Replay
 from recsim_train.placement.describe import describe
 from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import write_run
-from recsim_train.sim.run import simulate
 from recsim_train.strategy.registry import strategies
+from tests.simulated import simulate
 
 TRAINERS = [*range(1, 10), 12, 13, 16, 100, 1000]
 REST = [10, 11, 14, 15]

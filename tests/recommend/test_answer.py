@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers, tie
-from recsim_train.designs.looking import Look
 from recsim_train.designs.making import demand
 from recsim_train.designs.searching import STAGES, Design, Found
 from recsim_train.designs.shown import document, headline
@@ -64,7 +63,7 @@ def test_of_one_strategy_the_models_error_is_the_same(spaces: Spaces) -> None:
 
 def found_by(space: Space, made: list[Design], wanted: Demand, **more: Any) -> Found:
     for design in made:
-        design.look = Look({"trainer: interpreter lock": 441.0})
+        design.known = {"trainer: interpreter lock": 441.0}
     return Found(made, wanted, space, **more)
 
 
@@ -147,7 +146,7 @@ def test_no_bound_below_a_prediction_is_beside_it(spaces: Spaces) -> None:
 def test_what_is_lacking_is_said_with_its_number(spaces: Spaces) -> None:
     (made,) = designs(spaces, [100.0], [{}])
     for allows, takes in ((200.0, 10), (100.0, 20), (300.0, 7)):
-        made.look, made.rounds = Look({"trainer: cores": allows}), 1
+        made.known, made.rounds = {"trainer: cores": allows}, 1
         (one,) = barriers(made, 500.0)
         assert one.says == f"it takes {takes} cores of trainers, and there are 4"
 

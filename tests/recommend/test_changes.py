@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from recsim_train.designs import looking
 from recsim_train.designs.answer import Change
 from recsim_train.designs.changes import changes
 from recsim_train.designs.searching import Design
+from recsim_train.evaluate.asymptotic import asymptotic_bounds
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.evaluator import Row, Simulator
 from recsim_train.placement.hosts import hosts_of
-from recsim_train.session.pool import Finished, Task
-from recsim_train.sim.why.beforehand import beforehand
 from tests.recommend.conftest import Spaces
 
 DIVIDED = {
@@ -42,7 +42,7 @@ def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, n
         **DIVIDED,
     ).candidates
     design = Design(0, candidate)
-    bound = beforehand(candidate.job.plan, candidate.job.profile).bound
+    bound = asymptotic_bounds(candidate.job.case).bound
     assert bound is not None
     for times in (1.1, 3.0, 10.0):
         found, all_tried = changes(design, times * bound)
@@ -63,7 +63,7 @@ def test_what_does_not_bind_lifts_nothing(spaces: Spaces) -> None:
     (candidate,) = spaces(
         "strategy=flat_ps", "cluster.hosts.default.nic=2 Mbit/s", strategies="false", **DIVIDED
     ).candidates
-    bound = beforehand(candidate.job.plan, candidate.job.profile).bound
+    bound = asymptotic_bounds(candidate.job.case).bound
     assert bound is not None
     said = [change.says for change in changes(Design(0, candidate), 1.2 * bound)[0]]
     assert "1.25 times as fast network cards and uplinks" in said
@@ -79,7 +79,7 @@ def test_more_hosts_are_divided_alike_with_as_many_processes_on_each(
     shared = {**DIVIDED, "trainers_per_host": [2]}
     sets = [*sets, "training.batch_size=1000"]
     (candidate,) = spaces("strategy=flat_ps", *sets, strategies="false", **shared).candidates
-    bound = beforehand(candidate.job.plan, candidate.job.profile).bound
+    bound = asymptotic_bounds(candidate.job.case).bound
     assert bound is not None
     found, _ = changes(Design(0, candidate), 1.6 * bound, seconds=600.0)
     said = {change.says: change.bound for change in found}
@@ -93,7 +93,7 @@ def test_more_hosts_are_divided_alike_with_as_many_processes_on_each(
         strategies="false",
         **{**larger, "hosts": [4 * times]},
     ).candidates
-    wanted = beforehand(as_many.job.plan, as_many.job.profile).bound
+    wanted = asymptotic_bounds(as_many.job.case).bound
     assert said[more] == pytest.approx(wanted, rel=1e-9)
 
 
@@ -102,12 +102,12 @@ def test_changes_leave_the_examples_of_a_step(
 ) -> None:
     asked = []
 
-    def seen(task: Task, *rest: Any) -> Finished:
-        asked.append(task.plan)
-        return look(task, *rest)
+    def seen(self: Simulator, case: Case, *rest: Any) -> Row:
+        asked.append(case.plan)
+        return bounds(self, case, *rest)
 
-    look = looking.look_in_racks
-    monkeypatch.setattr(looking, "look_in_racks", seen)
+    bounds = Simulator._bounds
+    monkeypatch.setattr(Simulator, "_bounds", seen)
     sets = ("strategy=flat_ps", "training.batch_size=1000", "roles.trainers=2")
     (candidate,) = spaces(*sets, strategies="false", **DIVIDED).candidates
     changes(Design(0, candidate), 1e9)
@@ -124,12 +124,12 @@ def test_more_hosts_have_as_many_processes_each(
 ) -> None:
     asked = []
 
-    def seen(task: Task, *rest: Any) -> Finished:
-        asked.append((task.plan.experiment.roles, len(hosts_of(task.plan.instances, task.cluster))))
-        return look(task, *rest)
+    def seen(self: Simulator, case: Case, *rest: Any) -> Row:
+        asked.append((case.experiment.roles, len(hosts_of(case.plan.instances, case.cluster))))
+        return bounds(self, case, *rest)
 
-    look = looking.look_in_racks
-    monkeypatch.setattr(looking, "look_in_racks", seen)
+    bounds = Simulator._bounds
+    monkeypatch.setattr(Simulator, "_bounds", seen)
     few = {**DIVIDED, "trainers_per_host": [2], "servers_per_host": [2]}
     sets = ("strategy=flat_ps", "training.batch_size=1000")
     (candidate,) = spaces(*sets, strategies="false", **few).candidates
@@ -144,13 +144,13 @@ def test_what_there_is_no_time_for_is_said(spaces: Spaces, monkeypatch: pytest.M
     (candidate,) = spaces("strategy=flat_ps", strategies="false", **DIVIDED).candidates
     asked = 0
 
-    def endless(*_: object) -> Finished:
+    def endless(*_: object) -> Row:
         nonlocal asked
         asked += 1
         while True:
             pass
 
-    monkeypatch.setattr(looking, "look_in_racks", endless)
+    monkeypatch.setattr(Simulator, "_bounds", endless)
     started = time.process_time()
     found, all_tried = changes(Design(0, candidate), 1.0, seconds=0.02)
     assert not all_tried
@@ -168,6 +168,6 @@ def test_an_interrupt_leaves_the_answer(spaces: Spaces, monkeypatch: pytest.Monk
         asked += 1
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recsim_train.designs.looking.look_in_racks", interrupted)
+    monkeypatch.setattr(Simulator, "_bounds", interrupted)
     assert changes(Design(0, candidate), 1.0) == ((), False)
     assert asked == 1

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from recsim_train.designs import looking
 from recsim_train.designs.answer import answer_of
-from recsim_train.designs.searching import STAGES, Design, Searcher
+from recsim_train.designs.searching import Design, Searcher
 from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
+from recsim_train.evaluate.asymptotic import asymptotic_bounds
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.evaluator import Row, Simulator
+from recsim_train.evaluate.levels import BOUND, BOUND_IN_RACKS, FINAL, INTERVAL, Level
 from recsim_train.session.caller import NOBODY
-from recsim_train.session.making import Simulator
-from recsim_train.session.pool import Finished, Task, simulate_point
-from recsim_train.sim.run import simulate
-from recsim_train.sim.why.beforehand import beforehand
 from tests.recommend.conftest import Spaces
+from tests.simulated import simulate
 
 KINDS = ("allreduce", "flat_ps", "localsgd", "shadowsync")
 FASTEST = 10e9
@@ -73,23 +74,22 @@ def drawn(seed: int, spaces: Spaces, *, large: bool) -> Space:
 
     free = made(FASTEST)
     largest = max(free.candidates, key=lambda c: (c.hosts, -c.split.embedding))
-    bounds = beforehand(largest.job.plan, largest.job.profile).bounds
+    bounds = asymptotic_bounds(largest.job.case).bounds
     uplink = min(bound for name, bound in bounds.items() if name.startswith("rack"))
     otherwise = min(bound for name, bound in bounds.items() if not name.startswith("rack"))
     return made(times * FASTEST * otherwise / uplink)
 
 
-def without_interval(task: Task, *rest: object) -> Finished:
+def without_interval(self: Simulator, case: Case, level: Level, keep: object) -> Row:
     """A whole prediction, but for what is dear and says nothing of how fast it is."""
-    plan = looking.asking(task.plan, {"what_if_steps": 0})
-    return simulate_point(Task(task.number, plan, task.cluster), *rest)  # type: ignore[arg-type]
+    return self.row(case.with_({"simulation.what_if_steps": 0}), FINAL)
 
 
 @pytest.mark.parametrize("seed", range(4, 12))
 def test_what_is_recommended_in_racks_is_nearly_the_best(
     spaces: Spaces, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "whole", without_interval)
+    monkeypatch.setattr(Simulator, "_interval", without_interval)
     # so few go on that it matters which
     monkeypatch.setattr("recsim_train.designs.searching._KEPT", (48, 3, 2))
     space = drawn(seed, spaces, large=False)
@@ -109,18 +109,17 @@ def test_the_same_of_larger_spaces(spaces: Spaces, seed: int) -> None:
     assert every[answer.chosen.number] >= 0.95 * max(every)
 
 
-def test_a_look_knows_what_uplinks_allow(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bound_knows_what_uplinks_allow(spaces: Spaces) -> None:
     sets = ("strategy=allreduce", in_racks(2, 2, 4e6))
     (candidate,) = spaces(*sets, strategies="false", **RACK).candidates
-    task, simulator = looking.task_of(0, candidate, None), Simulator()
-    _, known = looking.look(task, simulator, None)
-    assert next(iter(known["bounds"])).startswith("rack")
-    assert known == looking.look_in_racks(task, simulator, None)[1]
+    case, simulator = candidate.job.case, Simulator()
+    known = simulator.row(case, BOUND)["bounds"]
+    assert next(iter(known)).startswith("rack")
+    assert known == simulator.row(case, BOUND_IN_RACKS)["bounds"]
     # of many that ask each other it would take too long
-    monkeypatch.setattr(looking, "_LOOKED", 1)
-    _, less = looking.look(task, simulator, None)
-    assert less["bounds"]
-    assert not any(name.startswith("rack") for name in less["bounds"])
+    less = simulator.row(case, replace(BOUND, racks=1))["bounds"]
+    assert less
+    assert not any(name.startswith("rack") for name in less)
 
 
 def test_an_interval_in_racks_is_as_wide_as_without_them_around_its_own_prediction(
@@ -129,11 +128,10 @@ def test_an_interval_in_racks_is_as_wide_as_without_them_around_its_own_predicti
     """Uplinks make it a tenth as fast: how far errors carry is asked without them."""
     sets = ("strategy=allreduce", in_racks(2, 2, 2e6))
     (candidate,) = spaces(*sets, strategies="false", **RACK).candidates
-    task = looking.task_of(0, candidate, STAGES - 1)
-    _, row = looking.whole(task, Simulator(), None)
+    row = Simulator().row(candidate.job.case, INTERVAL)
     eps = row["examples_per_second"]
     (free,) = spaces("strategy=allreduce", strategies="false", **RACK).candidates
-    _, alone = simulate_point(looking.task_of(0, free, STAGES - 1), Simulator(), None)
+    alone = Simulator().row(free.job.case, INTERVAL)
     assert eps < 0.5 * alone["examples_per_second"]
     for end in ("calibration_low", "calibration_high"):
         share = alone[end] / alone["examples_per_second"]
@@ -153,7 +151,7 @@ def test_designs_that_fall_make_room_for_others(
 
     def look(designs: list[Design]) -> None:
         for design in designs:
-            design.look = looking.Look({"loops": 1000.0})
+            design.known = {"loops": 1000.0}
 
     def simulated(designs: list[Design], stage: int) -> None:
         for design in designs:

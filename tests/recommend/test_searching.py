@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from math import inf
 
 import pytest
 
-from recsim_train.config.errors import UserError
-from recsim_train.designs import looking
+from recsim_train.designs import searching
 from recsim_train.designs.answer import NoDesignError, Recommended, answer_of, barriers
-from recsim_train.designs.looking import Look
 from recsim_train.designs.searching import STAGES, Design, Found, Searcher, _reached
 from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.evaluator import Row, Simulator
+from recsim_train.evaluate.levels import BOUND, Level
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT
 from recsim_train.session.caller import NOBODY
-from recsim_train.session.pool import Finished, Task
 from recsim_train.sim.host.memory import by_host, memory_uses
-from recsim_train.sim.run import simulate
 from tests.recommend.conftest import CORES, RENT, Spaces
+from tests.simulated import simulate
 
 FEW = {
     "embedding_hosts": [1, 2], "dense_hosts": [1], "trainers_per_host": [1, 2],
@@ -86,16 +88,16 @@ def test_designs_that_take_long_are_simulated_where_they_may_be_the_best(
 def test_a_strategy_whose_quickest_bounds_take_too_long_is_left_out(
     spaces: Spaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(task: Task, *rest: object) -> Finished:
-        if task.plan.strategy.kind == "allreduce":
+    def bounds(self: Simulator, case: Case, level: Level, keep: None) -> Row:
+        if case.choice.kind == "allreduce":
             end = time.process_time() + 5.0
             while time.process_time() < end:
                 pass
-        return quick(task, *rest)  # type: ignore[arg-type]
+        return quick(self, case, level, keep)
 
-    quick = looking.look
-    monkeypatch.setattr(looking, "look", look)
-    monkeypatch.setattr("recsim_train.designs.searching._LIMITS", {None: 1.0, 0: 60, 1: 60, 2: 60})
+    quick = Simulator._bounds
+    monkeypatch.setattr(Simulator, "_bounds", bounds)
+    monkeypatch.setattr(searching, "BOUND", replace(BOUND, seconds=1.0))
     space = spaces("strategy=[flat_ps, allreduce]", hosts=[2, 3], **FEW)
     many = sum(c.job.plan.strategy.kind == "allreduce" for c in space.candidates)
     assert many > 2
@@ -195,11 +197,9 @@ def test_a_tenth_of_the_memory_is_kept(spaces: Spaces) -> None:
         memory = f"cluster.hosts.default.memory={fullest.needed / share:.0f} B"
         tight = spaces("strategy=allreduce", memory, strategies="false", hosts=[3], **FEW)
         plan = next(c.job for c in tight.candidates if c.split == space.candidates[0].split)
-        if fits:
-            looking.check_room(plan.plan, plan.profile)
-        else:
-            with pytest.raises(UserError, match="a tenth of each host's memory is kept"):
-                looking.check_room(plan.plan, plan.profile)
+        row = Simulator().row(plan.case, BOUND)
+        assert row["status"] == (COMPLETE if fits else DOES_NOT_FIT)
+        assert fits or "a tenth of each host's memory is kept" in row["message"]
 
 
 def test_a_target_below_one_hosts_takes_one(spaces: Spaces) -> None:
@@ -214,7 +214,7 @@ def simulated(space: Space, places: dict[int, tuple[float, float]]) -> list[Desi
     designs = [Design(n, candidate) for n, candidate in enumerate(space.candidates)]
     for design in designs:
         eps, bound = places.get(design.number, (0.0, 100.0))
-        design.look = Look({"loops": bound})
+        design.known = {"loops": bound}
         if eps:
             design.row, design.rounds = {"examples_per_second": eps}, 1
     return designs

@@ -17,11 +17,11 @@ from recsim_train.designs.changes import changes
 from recsim_train.designs.searching import Design, Searcher
 from recsim_train.designs.shown import divided
 from recsim_train.designs.wanted import Demand
+from recsim_train.evaluate.asymptotic import asymptotic_bounds
 from recsim_train.placement.hosts import hosts_of, kinds_of
 from recsim_train.session.caller import NOBODY
-from recsim_train.sim.run import simulate
-from recsim_train.sim.why.beforehand import beforehand
 from tests.recommend.conftest import CORES, RENT, Spaces
+from tests.simulated import simulate
 
 ONE_EACH: dict[str, Any] = {
     "embedding_hosts": [1], "dense_hosts": [1], "trainers_per_host": [1], "servers_per_host": [1],
@@ -120,7 +120,7 @@ def test_changes_reach_every_type(spaces: Spaces) -> None:
     (candidate,) = spaces(
         "strategy=flat_ps", types_of, last, hosts=[4], **ONE_EACH
     ).candidates  # its server has the slow card
-    bound = beforehand(candidate.job.plan, candidate.job.profile).bound
+    bound = asymptotic_bounds(candidate.job.case).bound
     assert bound is not None
     found, all_tried = changes(Design(0, candidate), 1.4 * bound)
     assert all_tried

@@ -18,9 +18,9 @@ from recsim_train.report.runs import finished, load_runs
 from recsim_train.report.terminal import show
 from recsim_train.report.write import report_on
 from recsim_train.results.statistics import Distribution
-from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.shape import dense_parameters
+from tests.simulated import simulate
 
 LATENCY = {"simulated": "20 us", "real": "700 us"}
 """The "measurement" is a prediction for a slower network, so that its rounds are fewer."""

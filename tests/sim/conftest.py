@@ -24,11 +24,11 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.host import machines
 from recsim_train.sim.messages import gloo_group
-from recsim_train.sim.run import simulate
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import Strategy
 from recsim_train.trace.record import Outcome
 from tests.at_work import rate_at_work
+from tests.simulated import simulate
 
 PRICES = {
     "call": "2 us",

@@ -12,7 +12,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.run import simulate
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

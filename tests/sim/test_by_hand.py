@@ -10,13 +10,13 @@ import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
 from recsim_train.workload.scope import Scope
 from tests.sim.priced import priced
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -12,10 +12,10 @@ from recsim_train.config.load import load_points
 from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.build import build_plan
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.run import simulate
 from recsim_train.strategy.registry import schemas
 from recsim_train.trace.ledger import REQUESTS, RUNTIME
 from recsim_train.workload.shape import moved_bytes
+from tests.simulated import simulate
 
 CLUSTER = load_cluster("tests/frozen-2core.yaml")
 LAW = Cooling.model_construct(exponent=0.25, bytes=1e6)

@@ -13,13 +13,13 @@ from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.host.memory import memory_of_all
-from recsim_train.sim.run import simulate
 from recsim_train.trace.facts import Resting
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import layout
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
+from tests.simulated import simulate
 
 PROFILE = Path(__file__).parents[2] / "tests" / "frozen-2core.yaml"
 WIDE = {"bottom_mlp": (256, 8), "top_mlp": (256, 1)}

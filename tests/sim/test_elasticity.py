@@ -12,22 +12,21 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.data.counts import counts_for
-from recsim_train.placement.plan import Plan
-from recsim_train.report.what_if import sentences, telling
-from recsim_train.sim.folding import Folding
-from recsim_train.sim.run import simulate
-from recsim_train.sim.why.bounds import possible
-from recsim_train.sim.why.elasticity import (
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.elasticity import (
     STEP,
     Elasticities,
     _Short,
-    elasticities,
     plackett_burman,
-    scaled,
 )
-from recsim_train.sim.why.unsure import Spent, causes
+from recsim_train.evaluate.unsure import Spent, causes
+from recsim_train.placement.plan import Plan
+from recsim_train.report.what_if import sentences, telling
+from recsim_train.sim.folding import Folding
+from recsim_train.sim.why.bounds import possible
 from recsim_train.trace.facts import Facts, WhatIf
 from tests.sim.priced import priced, priced_at
+from tests.simulated import elasticities, scaled, simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -325,5 +324,5 @@ def test_loops_that_differ_count_by_what_they_do(plans: Plans, clusters: Cluster
     outcome = simulate(plan, cluster)
     seconds = {i.loop: i.end - i.start for i in outcome.iterations}
     both = sum(plan.experiment.training.batch_size / s for s in seconds.values())
-    short = _Short(plan, counts_for(plan), 8, None, Folding(2, 2))
-    assert exp(short.run(cluster)[0]) == pytest.approx(both, rel=1e-3)
+    short = _Short(Case.of(plan, cluster), counts_for(plan), None, Folding(2, 2), 8)
+    assert exp(short.run({})[0]) == pytest.approx(both, rel=1e-3)

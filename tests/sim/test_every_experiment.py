@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import recsim_train
+from recsim_train.evaluate.prediction import predict
 from recsim_train.session.job import Job
-from recsim_train.sim import run
 from recsim_train.sim.host.memory_check import check_memory
 from recsim_train.strategy import registry
 
@@ -29,7 +29,7 @@ def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(job: Job) -> None:
     assert job.cluster is not None
     check_memory(job.plan, job.cluster)
-    outcome = run.simulate(job.plan, job.cluster)
+    outcome = predict(job.case)
     assert outcome.speed is not None
     rate = outcome.speed.examples_per_second
     assert rate is not None

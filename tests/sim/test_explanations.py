@@ -13,11 +13,11 @@ from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.sim.accounts import COMPUTE, QUEUEING, TRANSFER, WAITING, Account, Chain
 from recsim_train.sim.fluid.solver import Fluid
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.run import simulate
 from recsim_train.sim.why.usage import by_class, class_of, over_time
 from recsim_train.trace.facts import Busiest, CriticalPath
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.shape import dense_parameters
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

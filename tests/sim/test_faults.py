@@ -21,9 +21,9 @@ from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Thread
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Priced
-from recsim_train.sim.run import simulate
 from recsim_train.trace.facts import Reliability
 from recsim_train.trace.record import Iteration, Outcome
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

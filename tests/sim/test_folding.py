@@ -13,13 +13,16 @@ import pytest
 from recsim_train.config.cluster import Cluster, Host, Network
 from recsim_train.config.experiment import Table
 from recsim_train.config.profiles import load_cluster
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.levels import SHORT, at
+from recsim_train.evaluate.simulations import representatives, settling
 from recsim_train.placement.plan import Plan
 from recsim_train.results.interval import interval
 from recsim_train.results.statistics import Z95
-from recsim_train.sim.folding import Folding, Lateness, folding_of, of_short_runs
-from recsim_train.sim.run import simulate
-from recsim_train.sim.simulated_run import SimulatedRun
+from recsim_train.sim.folding import Folding, Lateness
+from recsim_train.sim.simulated_run import After, SimulatedRun
 from recsim_train.trace.record import Outcome
+from tests.simulated import folding_of, simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -168,11 +171,10 @@ def test_many_loops_are_folded_further(
     assert len(plan.training) == trainers * threads
     found = folding_of(plan, clusters(jitter=0.1))
     assert found.simulated == simulated
-    short = of_short_runs(plan, clusters(jitter=0.1), found)  # no dearer than it is itself
+    case = Case.of(plan, clusters(jitter=0.1))
+    short = representatives(at(case, SHORT, found))  # no dearer than it is itself
     assert short.simulated == min(simulated, 15 if trainers == 120 else trainers)
-    settings = plan.experiment.simulation.model_copy(update={"fold_above": 0})
-    spec = plan.experiment.model_copy(update={"simulation": settings})
-    assert folding_of(replace(plan, experiment=spec), clusters(jitter=0.1)).simulated == trainers
+    assert folding_of(plan, clusters(jitter=0.1), most=0).simulated == trainers
 
 
 @pytest.mark.parametrize("trainers", [24, 27])
@@ -325,7 +327,7 @@ def test_many_free_loops_that_stand_for_others_are_parted(
     clusters: Clusters,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recsim_train.sim.folding._BUSY", busy)
+    monkeypatch.setattr("recsim_train.evaluate.simulations.BUSY", busy)
     plan = plans(
         *VARIED[name],
         model={"tables": TABLES},
@@ -342,7 +344,7 @@ def test_few_steps_of_parted_loops_say_what_many_of_all_do(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At slow servers loops that begin together queue behind each other at one after the other."""
-    monkeypatch.setattr("recsim_train.sim.folding._BUSY", 100)
+    monkeypatch.setattr("recsim_train.evaluate.simulations.BUSY", 100)
     cluster = clusters(jitter=0.05, nic="25 Gbit/s", prices={"request": "100 us"})
 
     def rate(fold_above: int, steps: int) -> float:
@@ -360,7 +362,7 @@ def test_few_steps_of_parted_loops_say_what_many_of_all_do(
         return speed.examples_per_second
 
     every, parted = rate(0, 100), rate(12, 10)
-    monkeypatch.setattr("recsim_train.sim.runtime.parted", lambda plan, folding: False)
+    monkeypatch.setattr("recsim_train.sim.runtime._GOLDEN", 0.0)
     together = rate(12, 10)
     assert abs(parted / every - 1.0) < 0.03
     assert abs(parted / every - 1.0) < 0.5 * abs(together / every - 1.0)
@@ -370,7 +372,7 @@ def test_what_folding_changes_is_seen_over_the_same_steps(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of parted loops over half of them."""
-    monkeypatch.setattr("recsim_train.sim.folding._BUSY", 10)
+    monkeypatch.setattr("recsim_train.evaluate.simulations.BUSY", 10)
     cluster = clusters(jitter=0.05, nic="2 Gbit/s")
     plan = plans(
         *VARIED["rows"],
@@ -388,8 +390,8 @@ def test_what_folding_changes_is_seen_over_the_same_steps(
     assert steps < outcome.steps
     rates, counts = [], None
     for trainers in (found.simulated, found.half.simulated):
-        run = SimulatedRun(plan, cluster, Folding(24, trainers), counts)
-        run.run(None, steps if rates else None)
+        run = SimulatedRun(plan, cluster, Folding(24, trainers, parted=True), counts)
+        run.run(After(steps) if rates else settling(plan, run.folding))
         counts = run.counts
         rates.append(run.within(steps).examples_per_second or 0.0)
     assert found.error == pytest.approx(abs(rates[1] / rates[0] - 1.0), rel=1e-9)
@@ -407,7 +409,7 @@ def test_a_coarse_folding_says_what_to_do(
     least: float,
     advised: bool,
 ) -> None:
-    monkeypatch.setattr("recsim_train.sim.run._COARSE", least)
+    monkeypatch.setattr("recsim_train.evaluate.prediction._COARSE", least)
     folded = predicted(plans, clusters(jitter=0.1), VARIED["s-easgd"], 24, 8)
     (note,) = (text for text in folded.facts.warnings if "stand" in text)
     assert ("raise simulation.fold_above" in note) == advised

@@ -11,9 +11,9 @@ from recsim_train.config.cluster import Cluster, InRuns
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.run import operations_of
 from recsim_train.workload.operations import cost
 from recsim_train.workload.signature import signature
+from tests.simulated import operations_of
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -14,8 +14,8 @@ from recsim_train.config.experiment import Table
 from recsim_train.data.counts import counts_for
 from recsim_train.data.replay import Replay
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import Runtime
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

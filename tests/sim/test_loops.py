@@ -19,7 +19,6 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import document_of, summary_of
 from recsim_train.results.summary import summarise
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.run import simulate
 from recsim_train.sim.runtime import DeadlockError
 from recsim_train.strategy.base import (
     DENSE,
@@ -45,6 +44,7 @@ from recsim_train.strategy.effects import (
     batches,
 )
 from recsim_train.strategy.operations import APPLY, FORWARD_BACKWARD, SNAPSHOT
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -14,13 +14,12 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.run import operations_of, simulate
 from recsim_train.sim.runtime import Runtime
-from recsim_train.sim.why.elasticity import elasticities, scaled
 from recsim_train.workload.operations import OPS, cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 from recsim_train.workload.signature import Signature, signature
+from tests.simulated import elasticities, operations_of, scaled, simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

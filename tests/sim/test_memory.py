@@ -13,7 +13,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.sim.host.memory import PROCESS_BYTES, MemoryUse, memory_uses
 from recsim_train.sim.host.memory_check import check_machine, check_memory, memory_check
 from recsim_train.sim.host.sizing import smallest
-from recsim_train.sim.run import simulate
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

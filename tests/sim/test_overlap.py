@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations, shape
 from recsim_train.workload.scope import Scope
 from tests.sim.conftest import FakeCounts, make_cluster, make_plan, predict, speed
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -10,9 +10,9 @@ import pytest
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
-from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

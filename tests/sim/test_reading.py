@@ -13,10 +13,10 @@ from recsim_train.config.experiment import Table
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import positions_of, reading_of
-from recsim_train.sim.run import operations_of, simulate
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.signature import signature
+from tests.simulated import operations_of, simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

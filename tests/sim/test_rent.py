@@ -11,7 +11,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import MixedHosts, Rent
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import rented
-from recsim_train.sim.run import simulate
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

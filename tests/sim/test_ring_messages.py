@@ -13,9 +13,9 @@ from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import synchronisation
 from recsim_train.sim.engine import Steps
-from recsim_train.sim.run import simulate
 from tests.sim import gloo_ring
 from tests.sim.machine_world import World, move
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -17,12 +17,12 @@ from recsim_train.config.experiment import Recovery, Table
 from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import synchronisation
-from recsim_train.sim.run import simulate
 from recsim_train.strategy.base import EmbeddingService, Loop, Strategy, Topology
 from recsim_train.strategy.blame import StrategyError
 from recsim_train.strategy.effects import NextBatch, NextRound, Progress, batches
 from recsim_train.trace.record import Outcome
 from tests.sim.test_shadow_laws import PRICES
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

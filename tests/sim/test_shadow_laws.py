@@ -16,10 +16,10 @@ import pytest
 from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.run import simulate
 from recsim_train.sim.why.bounds import iterations_within
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.shape import dense_parameters
+from tests.simulated import simulate
 
 B = 32
 FREE = ("call", "interpreter", "stream_byte", "synthesize_row", "parse_row")

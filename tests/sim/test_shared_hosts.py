@@ -17,14 +17,14 @@ from recsim_train.placement.hosts import host_names, hosts_left, hosts_of
 from recsim_train.placement.plan import Plan
 from recsim_train.results.row import cores_of
 from recsim_train.sim.cluster.hosts import busy_cores, rented, sites_of
-from recsim_train.sim.folding import Folding, folding_of
+from recsim_train.sim.folding import Folding
 from recsim_train.sim.host.memory_check import check_memory, memory_check
 from recsim_train.sim.host.sizing import smallest
 from recsim_train.sim.messages.gloo_group import Exchanged
-from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Outcome
 from tests.sim.machine_world import World, move
 from tests.sim.priced import priced
+from tests.simulated import folding_of, simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -12,9 +12,9 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.host.memory import memory_of_all
-from recsim_train.sim.run import simulate
 from recsim_train.trace.facts import Cached
 from recsim_train.trace.record import Outcome
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

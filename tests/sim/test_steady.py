@@ -12,8 +12,8 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.records import Records
-from recsim_train.sim.run import simulate
 from recsim_train.trace.record import Iteration, Outcome
+from tests.simulated import simulate
 
 
 @pytest.mark.parametrize("least", [16, 17, 18, 19, 20])

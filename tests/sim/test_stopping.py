@@ -9,19 +9,21 @@ from typing import Any
 import pytest
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.simulations import least_steps, representatives, settling
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput
-from recsim_train.sim.folding import Folding, least_steps
-from recsim_train.sim.run import simulate
+from recsim_train.sim.folding import Folding
 from recsim_train.sim.simulated_run import Steady
 from recsim_train.trace.record import Iteration, Throughput
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 
 
 def steady(plans: Plans, trainers: int = 1, **simulation: Any) -> Steady:
     plan = plans("flat_ps", roles={"trainers": trainers}, simulation=simulation)
-    return Steady(plan, Folding(trainers, trainers))
+    return settling(plan, Folding(trainers, trainers))
 
 
 def overall(counted: int, iterations: list[Iteration]) -> Throughput:
@@ -77,12 +79,19 @@ def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least:
     ],
 )
 def test_many_loops_that_stand_for_others_count_for_them(
-    plans: Plans, monkeypatch: pytest.MonkeyPatch, busy: int, least: int
+    plans: Plans,
+    clusters: Callable[..., Cluster],
+    monkeypatch: pytest.MonkeyPatch,
+    busy: int,
+    least: int,
 ) -> None:
-    monkeypatch.setattr("recsim_train.sim.folding._BUSY", busy)
-    simulation = {"minimum_steps": 120, "minimum_iterations": 1000}
-    plan = plans("flat_ps", roles={"trainers": 40}, simulation=simulation)
-    assert least_steps(plan, Folding(40, 10)) == least
+    monkeypatch.setattr("recsim_train.evaluate.simulations.BUSY", busy)
+    simulation = {"minimum_steps": 120, "minimum_iterations": 1000, "fold_above": 10}
+    roles = {"trainers": 40, "embedding_servers": 1, "dense_servers": 1}
+    plan = plans("flat_ps", roles=roles, simulation=simulation, training={"warmup_steps": 2})
+    folding = representatives(Case.of(plan, clusters()))
+    assert folding.simulated == 10
+    assert least_steps(plan, folding) == least
 
 
 def test_no_precision_runs_every_step(plans: Plans) -> None:

@@ -7,36 +7,33 @@ from collections.abc import Callable
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import counts_key
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.evaluator import Simulator, evaluate
+from recsim_train.evaluate.levels import FINAL
 from recsim_train.placement.plan import Plan
 from recsim_train.results.row import COMPLETE, DOES_NOT_FIT
-from recsim_train.session.making import Simulator
-from recsim_train.session.pool import Task, each, simulate_point
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
 WORKER = {"pooling": "worker"}
 
 
-def task(number: int, plan: Plan, cluster: Cluster) -> Task:
-    return Task(number, plan, cluster)
-
-
-def figures(simulator: Simulator, one: Task) -> dict[str, object]:
-    row = simulate_point(one, simulator, None)[1]
+def figures(simulator: Simulator, one: Case) -> dict[str, object]:
+    row = simulator.row(one, FINAL)
     return {key: value for key, value in row.items() if key != "wall_seconds"}
 
 
 def test_remembered_counts_give_the_same_figures(plans: Plans, clusters: Clusters) -> None:
     plan = plans(options=WORKER, roles={"trainers": 2, "embedding_servers": 2})
     other = plans(options=WORKER, roles={"trainers": 3, "embedding_servers": 2})
-    tasks = [
-        task(0, plan, clusters()),
-        task(1, plan, clusters(nic="1 Gbit/s")),
-        task(2, other, clusters()),
+    cases = [
+        Case.of(plan, clusters()),
+        Case.of(plan, clusters(nic="1 Gbit/s")),
+        Case.of(other, clusters()),
     ]
     shared = Simulator()
-    together = [figures(shared, one) for one in tasks]
-    alone = [figures(Simulator(), one) for one in tasks]
+    together = [figures(shared, one) for one in cases]
+    alone = [figures(Simulator(), one) for one in cases]
     assert together == alone
     assert together[0]["examples_per_second"] != together[1]["examples_per_second"]
 
@@ -57,8 +54,8 @@ def test_the_key_holds_all_that_counts_depend_on(plans: Plans) -> None:
 
 def test_what_does_not_fit_is_a_row(plans: Plans, clusters: Clusters) -> None:
     small = clusters(memory="0.1 GiB")
-    tasks = [task(0, plans(), small), task(1, plans(), clusters())]
-    rows = dict(each(simulate_point, tasks, 1))
+    cases = [Case.of(plans(), small), Case.of(plans(), clusters())]
+    rows = dict(evaluate(cases, FINAL))
     assert rows[0]["status"] == DOES_NOT_FIT
     assert "GiB too much" in rows[0]["message"]
     assert rows[0]["examples_per_second"] is None

@@ -10,7 +10,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.host.cores import Cores
-from recsim_train.sim.run import simulate
+from tests.simulated import simulate
 
 TRAINING = {"steps": 6, "warmup_steps": 2, "batch_size": 64}
 LOOPS = {f"trainer[{k}]/{kind}/worker[0]" for k in (0, 1) for kind in ("loop", "reader")}

@@ -12,12 +12,10 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.topology import MixedHosts, Rent
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import busy_cores, rented
-from recsim_train.sim.folding import folding_of
 from recsim_train.sim.host.memory_check import check_memory
-from recsim_train.sim.run import times_of
-from recsim_train.sim.why.elasticity import scaled
 from recsim_train.trace.record import Outcome
 from tests.sim.test_mixed_hosts import loop_seconds
+from tests.simulated import folding_of, scaled, times_of
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -17,16 +17,16 @@ from recsim_train.calibration.prices import KERNEL_PRIORS, Prices, fit_kernels
 from recsim_train.config.cluster import Calibration, Cluster, Costs, Price, Queue
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.evaluate.unsure import Spent, causes
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
 from recsim_train.results.interval import of_row
 from recsim_train.sim.cluster.links import UNSURE, UPLINK_UNSURE
-from recsim_train.sim.run import operations_of, simulate
-from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import OPS, cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
+from tests.simulated import operations_of, simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]

@@ -22,16 +22,18 @@ from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.config.validation import Gates
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.levels import FINAL
 from recsim_train.results.row import COMPLETE
 from recsim_train.session.job import Job
-from recsim_train.session.pool import Task, each, simulate_point
-from recsim_train.sim.run import operations_of
 from recsim_train.validation import making as validation
 from recsim_train.validation.configurations import Measured, Predicted, key_of, predicted
 from recsim_train.validation.fidelity import Fidelity, fidelity
 from recsim_train.validation.gates import judge
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.signature import signature
+from tests.simulated import operations_of
 
 pytestmark = pytest.mark.slow
 
@@ -100,8 +102,8 @@ def predictions(jobs: list[Job], factors: Mapping[str, float]) -> list[Predicted
 
 
 def predictions_with(jobs: list[Job], cluster: Cluster) -> list[Predicted]:
-    tasks = [Task(number, job.plan, cluster) for number, job in enumerate(jobs)]
-    rows = dict(each(simulate_point, tasks, 1))
+    cases = [Case.of(job.plan, cluster) for job in jobs]
+    rows = dict(evaluate(cases, FINAL))
     assert {row["status"] for row in rows.values()} == {COMPLETE}
     made = (predicted(replace(job, cluster=cluster), rows[n]) for n, job in enumerate(jobs))
     return list(map(claiming, made))

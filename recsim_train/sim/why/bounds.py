@@ -299,7 +299,7 @@ def possible(
 ) -> dict[str, float]:
     """Relative changes of a prediction of ``eps`` examples per second, each cut to what can be.
 
-    The answers of `recsim_train.sim.why.elasticity` are means over short runs, and scatter. But
+    The answers of `recsim_train.evaluate.elasticity` are means over short runs, and scatter. But
     more of a resource cannot slow a job, what is dearer cannot speed it up, neither can change it
     by more than if all that it consists of were as much faster or dearer, and nothing can be faster
     than the bounds, which a resource raises where there is more of it. What lies beyond is scatter.

@@ -1,4 +1,4 @@
-"""What a search has found so far, in a file: an interrupted one goes on from there."""
+"""What was evaluated before, in a file: whatever is interrupted goes on from there."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from recsim_train.evaluate.levels import Level
 from recsim_train.results.folder import put, writing
 from recsim_train.signals import note_finished
 
-Stage = int | None
-"""A round of simulations; None: a look."""
 
+class Memo:
+    """Rows by case and level, one on each line of a file; without a file nothing is kept."""
 
-class Notes:
-    """Rows by design and round, one on each line of a file; without a file nothing is kept."""
-
-    def __init__(self, path: Path | None, code: str = "", *, resume: bool) -> None:
+    def __init__(self, path: Path | None = None, code: str = "", *, resume: bool = False) -> None:
         """``resume``: what the file has of this ``code`` is known, and that of other code stays in
         it. Raises RunFailed where it cannot be written."""
         self._path, self._code = path, code
-        self._known: dict[tuple[str, Stage], Mapping[str, Any]] = {}
+        self._known: dict[tuple[str, str], Mapping[str, Any]] = {}
         self.others: list[str | None] = []
         """Of each row of other code, which."""
         if path is None:
@@ -33,7 +31,7 @@ class Notes:
                 ValueError, KeyError, TypeError
             ):  # the last one of a process that was killed
                 kept = json.loads(line)
-                found, made_by = {(kept["design"], kept["stage"]): kept["row"]}, kept.get("code")
+                found, made_by = {(kept["case"], kept["level"]): kept["row"]}, kept.get("code")
                 if made_by == code:
                     self._known |= found
                 else:
@@ -51,22 +49,22 @@ class Notes:
     def __len__(self) -> int:
         return len(self._known)
 
-    def known(self, design: str, stage: Stage) -> Mapping[str, Any] | None:
-        """A row that was found before. ``design``: by the identity of its job."""
-        return self._known.get((design, stage))
+    def known(self, case: str, level: Level) -> Mapping[str, Any] | None:
+        """A row that was found before. ``case``: its identity."""
+        return self._known.get((case, level.name))
 
-    def add(self, design: str, stage: Stage, row: Mapping[str, Any]) -> None:
+    def add(self, case: str, level: Level, row: Mapping[str, Any]) -> None:
         """Keep a row. Raises RunFailed where the disk does not take it."""
         if self._path is None:
             return
-        kept = {"code": self._code, "design": design, "stage": stage, "row": row}
+        kept = {"code": self._code, "case": case, "level": level.name, "row": row}
         line = json.dumps(kept, ensure_ascii=False)
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
         note_finished()
 
     def close(self) -> None:
-        """The search is done: nothing is left to go on from."""
+        """What it was for is done: nothing is left to go on from."""
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from recsim_train.config.topology import RackTopology
-from recsim_train.designs import looking
-from recsim_train.session.making import Simulator
-from recsim_train.session.pool import Task
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.evaluator import Simulator
+from recsim_train.evaluate.levels import INTERVAL, Level, at
 from tests.sim.conftest import make_cluster, make_plan
 
 
@@ -20,28 +20,27 @@ def test_the_interval_of_a_few_trainers_is_scaled_to_all(monkeypatch: pytest.Mon
         "examples_per_second": 100.0, "calibration_low": 90.0, "calibration_high": 125.0,
         "calibration_errors": {"prices": 0.07},
     }  # fmt: skip
-    asked: list[Task] = []
+    asked: list[Case] = []
 
-    def point(task: Task, simulator: Simulator, keep: object) -> tuple[int, dict[str, Any]]:
-        asked.append(task)
-        return task.number, dict(known if len(asked) == 1 else few)
+    def prediction(self: Simulator, case: Case, level: Level, keep: object) -> dict[str, Any]:
+        asked.append(at(case, level))
+        return dict(known if len(asked) == 1 else few)
 
-    monkeypatch.setattr(looking, "simulate_point", point)
+    monkeypatch.setattr(Simulator, "_prediction", prediction)
     cluster = make_cluster(topology=RackTopology.model_validate({"racks": 2, "uplink": "1 Gbit/s"}))
     plan = make_plan(roles={"trainers": 6}, training={"threads": 16})
-    plan = looking.asking(plan, {"what_if_steps": 0})
-    number, row = looking.whole(Task(7, plan, cluster), Simulator(), None)
-    assert number == 7
+    row = Simulator().row(Case.of(plan, cluster), INTERVAL)
     assert (row["calibration_low"], row["calibration_high"]) == (900.0, 1250.0)
     assert row["calibration_errors"] == {"prices": 0.07}
     first, second = asked
     assert first.cluster.topology is not None
+    assert not first.experiment.simulation.what_if_steps
     assert second.cluster.topology is None
-    rules = second.plan.experiment
-    assert rules.training.threads == 8
-    assert rules.simulation.what_if_steps
+    assert second.experiment.training.threads == 8
+    assert second.experiment.simulation.what_if_steps
     # what says its own interval is not asked again
     asked.clear()
-    plan = looking.asking(plan, {"what_if_steps": 3})
-    assert looking.whole(Task(8, plan, cluster), Simulator(), None) == (8, known)
-    assert len(asked) == 1
+    own = Case.of(make_plan(roles={"trainers": 6}), make_cluster())
+    assert Simulator().row(own, INTERVAL)["examples_per_second"] == 1000.0
+    (only,) = asked
+    assert only.experiment.simulation.what_if_steps

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recsim_train import calls
-from recsim_train.designs import looking, searching
+from recsim_train.designs import searching
 from recsim_train.designs.answer import answer_document, answer_of, evaluated
-from recsim_train.designs.notes import Notes
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.wanted import Demand
-from recsim_train.session import pool
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.evaluator import Row, Simulator, evaluate
+from recsim_train.evaluate.levels import BOUND, FINAL, INTERVAL, RACE, SCREEN, Level
+from recsim_train.evaluate.memo import Memo
 from recsim_train.session.caller import NOBODY, Caller
 from tests.recommend.conftest import Spaces, Studies
 
@@ -32,31 +35,30 @@ def test_what_was_found_is_not_done_again(
 ) -> None:
     space, file = spaces("strategy=[flat_ps, allreduce]", **FEW), tmp_path / "rows.jsonl"
     whole = answer_of(Searcher(space, Demand(), 1, NOBODY).run())
-    asked: list[int] = []
+    asked: list[str] = []
     interrupted: list[bool] = []
-    each = pool.each
+    simulated = Simulator.row
 
-    def counted(work: Any, tasks: Any, *rest: Any, **more: Any) -> Any:
-        for finished in each(work, tasks, *rest, **more):
-            asked.append(finished[0])
-            if len(asked) == 7 and not interrupted:
-                interrupted.append(True)
-                raise KeyboardInterrupt
-            yield finished
+    def counted(self: Simulator, case: Case, level: Level, *rest: Any) -> Row:
+        asked.append(case.identity)
+        if len(asked) == 7 and not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        return simulated(self, case, level, *rest)
 
-    monkeypatch.setattr(searching, "each", counted)
+    monkeypatch.setattr(Simulator, "row", counted)
     with suppress(KeyboardInterrupt):
-        Searcher(space, Demand(), 1, NOBODY, Notes(file, resume=False)).run()
+        Searcher(space, Demand(), 1, NOBODY, Memo(file, resume=False)).run()
     done = len(file.read_text().splitlines())
     assert done == 6
     with file.open("a") as kept:
-        kept.write('{"design": "cut o')  # whoever wrote it was killed
-    before, notes = len(asked), Notes(file, resume=True)
+        kept.write('{"case": "cut o')  # whoever wrote it was killed
+    before, notes = len(asked), Memo(file, resume=True)
     assert len(notes) == 6
     answer = answer_of(Searcher(space, Demand(), 1, NOBODY, notes).run())
     assert without_time(answer_document(answer)) == without_time(answer_document(whole))
     every = len(asked) - before
-    assert len(Notes(file, resume=True)) == every + 6
+    assert len(Memo(file, resume=True)) == every + 6
     asked.clear()
     answer_of(Searcher(space, Demand(), 1, NOBODY).run())
     assert every == len(asked) - 6
@@ -64,20 +66,20 @@ def test_what_was_found_is_not_done_again(
 
 def test_rows_of_other_code_are_left_alone_and_stay(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    notes = Notes(file, "ours", resume=False)
-    notes.add("a", None, {"bounds": {"loops": 0.1 + 0.2}})
-    notes = Notes(file, "ours", resume=True)
-    assert notes.known("a", None) == {"bounds": {"loops": 0.1 + 0.2}}
-    assert notes.known("a", 0) is None
+    notes = Memo(file, "ours", resume=False)
+    notes.add("a", BOUND, {"bounds": {"loops": 0.1 + 0.2}})
+    notes = Memo(file, "ours", resume=True)
+    assert notes.known("a", BOUND) == {"bounds": {"loops": 0.1 + 0.2}}
+    assert notes.known("a", SCREEN) is None
     assert not notes.others
-    theirs = Notes(file, "theirs", resume=True)
+    theirs = Memo(file, "theirs", resume=True)
     assert (len(theirs), theirs.others) == (0, ["ours"])
-    theirs.add("a", None, {"bounds": {}})
-    assert Notes(file, "theirs", resume=True).known("a", None) == {"bounds": {}}
-    assert Notes(file, "ours", resume=True).known("a", None) == {"bounds": {"loops": 0.1 + 0.2}}
+    theirs.add("a", BOUND, {"bounds": {}})
+    assert Memo(file, "theirs", resume=True).known("a", BOUND) == {"bounds": {}}
+    assert Memo(file, "ours", resume=True).known("a", BOUND) == {"bounds": {"loops": 0.1 + 0.2}}
     # as a version wrote them that did not say which code it was, and lines that are none
-    file.write_text('{"versions": {}}\n{"design": "a", "stage": null, "row": {}}\n5\n[]\n')
-    old = Notes(file, "ours", resume=True)
+    file.write_text('{"versions": {}}\n{"case": "a", "level": "bound", "row": {}}\n5\n[]\n')
+    old = Memo(file, "ours", resume=True)
     assert (len(old), old.others) == (0, [None])
     notes.close()
     assert not file.exists()
@@ -86,10 +88,12 @@ def test_rows_of_other_code_are_left_alone_and_stay(tmp_path: Path) -> None:
 def test_the_command_says_that_rows_are_of_other_code(studies: Studies, tmp_path: Path) -> None:
     study = studies("strategy=allreduce", strategies="false", **FEW)
     file = tmp_path / f"{study.experiment.name}-recommendation.jsonl"
-    Notes(file, "theirs", resume=False).add("a", None, {})
+    Memo(file, "theirs", resume=False).add("a", BOUND, {})
     said: list[str] = []
     calls.recommend(study, out=tmp_path, resume=True, caller=Caller(said.append))
-    assert [s for s in said if "1 looks and simulations of before: made by other code (theirs" in s]
+    assert [
+        s for s in said if "1 bounds and simulations of before: made by other code (theirs" in s
+    ]
     assert not [s for s in said if "going on with" in s]
 
 
@@ -107,52 +111,60 @@ def test_one_that_takes_too_long_does_not_end_the_rest(
     spaces: Spaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     space = spaces("strategy=[flat_ps, allreduce]", **FEW)
-    monkeypatch.setattr(searching, "_LIMITS", {None: 20.0, 0: 60.0, 1: 60.0, 2: 0.2})
-    monkeypatch.setattr(looking, "whole", endless)
+    brief = replace(INTERVAL, seconds=0.2)
+    monkeypatch.setattr(searching, "LEVELS", (SCREEN, RACE, brief))
+    monkeypatch.setattr(Simulator, "_interval", endless)
     found = Searcher(space, Demand(), 1, NOBODY).run()
     assert found.in_full == 0
     assert found.simulated  # what short simulations say of them stands
     assert found.failures == {"took more than 0.2 s of CPU": found.failures.total()}
     assert 0 < found.failures.total() < len(found.designs)
-    monkeypatch.setattr(searching, "_LIMITS", {None: 20.0, 0: 0.2, 1: 60.0, 2: 60.0})
-    monkeypatch.setattr(looking, "briefly", endless)
+    monkeypatch.setattr(searching, "LEVELS", (replace(SCREEN, seconds=0.2), RACE, brief))
+    monkeypatch.setattr(Simulator, "_rate", endless)
     found = Searcher(space, Demand(), 1, NOBODY).run()
     assert found.failures == {"took more than 0.2 s of CPU": found.failures.total()}
     assert found.failures.total() == len(found.designs)
     assert "took more than 0.2 s of CPU" in evaluated(found)
 
 
-def endless(task: pool.Task, *_: object) -> pool.Finished:
+def endless(*_: object) -> Row:
     while True:
         pass
 
 
-def test_a_limit_is_of_each_task_by_itself(spaces: Spaces) -> None:
-    def slow(task: pool.Task, *_: object) -> pool.Finished:
-        works(5.0 if task.number == 1 else 0.15)
-        return task.number, {"message": "done"}
+def test_a_limit_is_of_each_case_by_itself(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Case] = []
 
+    def slow(self: Simulator, case: Case, *_: object) -> Row:
+        asked.append(case)
+        works(5.0 if len(asked) == 2 else 0.15)
+        return {"message": "done"}
+
+    monkeypatch.setattr(Simulator, "_prediction", slow)
     began = time.process_time()
-    found = {n: row["message"] for n, row in pool.each(slow, tasks(spaces), 1, limit=0.5)}
+    found = {n: row["message"] for n, row in evaluate(three(spaces), FINAL, seconds=0.5)}
     assert found == {0: "done", 1: "took more than 0.5 s of CPU", 2: "done"}
     assert time.process_time() - began < 3.0
 
 
-def test_what_others_do_with_the_machine_counts_for_no_limit(spaces: Spaces) -> None:
-    """A task that waits for a core is as one that sleeps."""
+def test_what_others_do_with_the_machine_counts_for_no_limit(
+    spaces: Spaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A case that waits for a core is as one that sleeps."""
 
-    def kept_waiting(task: pool.Task, *_: object) -> pool.Finished:
+    def kept_waiting(*_: object) -> Row:
         time.sleep(0.6)
         works(0.1)
-        return task.number, {"message": "done"}
+        return {"message": "done"}
 
-    found = [row["message"] for _, row in pool.each(kept_waiting, tasks(spaces), 1, limit=0.4)]
+    monkeypatch.setattr(Simulator, "_prediction", kept_waiting)
+    found = [row["message"] for _, row in evaluate(three(spaces), FINAL, seconds=0.4)]
     assert found == ["done"] * 3
 
 
-def tasks(spaces: Spaces) -> list[pool.Task]:
+def three(spaces: Spaces) -> list[Case]:
     job = spaces("strategy=allreduce", strategies="false", **FEW).candidates[0].job
-    return [pool.Task(n, job.plan, job.profile) for n in range(3)]
+    return [job.case] * 3
 
 
 def works(seconds: float) -> None:

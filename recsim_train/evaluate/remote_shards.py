@@ -1,7 +1,8 @@
-"""Shards in trainers, looked at as if servers on hosts like theirs had all but a few of them.
+"""Remote shards in place of those in trainers, for bounds: as if servers on hosts like theirs had
+all but a few of them.
 
-Trainers that ask each other do not stand for each other (`recsim_train.sim.folding`), so that a
-look at T of them follows T times T requests. Where servers have the shards n trainers, those of one
+Trainers that ask each other do not stand for each other (`recsim_train.evaluate.simulations`), so
+that T of them send T times T requests. Where servers have the shards n trainers, those of one
 group of hosts, stand for all. They have shards of their own, as all do, and are charged afterwards
 with what the busiest server does for the T - n others.
 
@@ -16,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts, expected_counts
 from recsim_train.data.replay import spread
-from recsim_train.placement.build import with_servers
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.simulations import foldable, representatives
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
-from recsim_train.sim.folding import Folding, foldable, folding_of
+from recsim_train.sim.folding import Folding
 from recsim_train.sim.why.usage import by_class, class_of, tightest_first
 
 _OTHER_END = {"NIC send": "NIC receive", "NIC receive": "NIC send"}
@@ -29,11 +30,10 @@ _OTHER_END = {"NIC send": "NIC receive", "NIC receive": "NIC send"}
 
 
 @dataclass(frozen=True, slots=True)
-class ShardsApart:
+class RemoteShards:
     """A plan whose simulated trainers have a shard each, and servers the others."""
 
-    plan: Plan
-    cluster: Cluster
+    case: Case
     folding: Folding
     moved: tuple[ServerRole, ...]
     """Who has what trainers had."""
@@ -55,7 +55,7 @@ class ShardsApart:
             owner, _, part = name.partition(": ")
             spared = served.get(f"{owner}: {_OTHER_END.get(part, part)}", [0.0])
             if part in _OTHER_END:
-                sparing = self.cluster.together("trainer")
+                sparing = self.case.cluster.together("trainer")
             else:
                 sparing = int(simulated == 1)
             here = (trainers - simulated) * max(each) - sparing * (max(spared) - min(spared))
@@ -64,10 +64,11 @@ class ShardsApart:
         return tightest_first({name: 1.0 / each for name, each in demand.items() if each > 0.0})
 
 
-def with_shards_apart(plan: Plan, cluster: Cluster, most: int) -> ShardsApart | None:
-    """The plan with as many servers as trainers for what all trainers ask each other for, and
-    ``most`` trainers that stand for all, or one group of hosts; None: they do not, are few, or
-    their hosts differ."""
+def with_remote_shards(case: Case) -> RemoteShards | None:
+    """A case of few representatives with as many servers as trainers for what all trainers ask each
+    other for, and few of these that stand for all, or one group of hosts; None: they do not, are
+    few, or their hosts differ."""
+    plan, cluster = case.plan, case.cluster
     trainers, together = plan.experiment.roles.trainers, cluster.together("trainer")
     alike = not (cluster.colocate or cluster.mixed or cluster.topology or trainers % together)
     if foldable(plan) or not alike:
@@ -75,21 +76,24 @@ def with_shards_apart(plan: Plan, cluster: Cluster, most: int) -> ShardsApart | 
     shared = plan.embedding if plan.embedding and plan.embedding.service.access == "all" else None
     services = zip(SERVERS, (shared, plan.dense), strict=True)
     moved = [role for role, service in services if service and not plan.of_role(role)]
-    apart = with_servers(plan, dict.fromkeys(moved, trainers))
-    hosts, per_host = dict(cluster.hosts), dict(cluster.per_host or {})
+    changes: dict[str, object] = {}
     for role in moved:
-        hosts[role], per_host[role] = cluster.host("trainer"), together
-    if apart.followed != plan.followed or apart.topology != plan.topology:
+        changes |= {
+            f"roles.{role}s": trainers,
+            f"cluster.hosts.{role}": cluster.host("trainer"),
+            f"cluster.per_host.{role}": together,
+        }
+    apart = case.with_(changes)
+    if apart.plan.followed != plan.followed or apart.plan.topology != plan.topology:
         return None
-    around = cluster.model_copy(update={"hosts": hosts, "per_host": per_host})
-    folding = folding_of(apart, around, most=most)
+    folding = representatives(apart)
     if trainers % folding.simulated:
-        folding = folding_of(apart, around, most=1)
+        folding = representatives(apart.with_({"simulation.fold_above": 1}))
     if trainers <= 3 * folding.simulated or trainers % folding.simulated:
         return None
-    counts = expected_counts(apart)
-    home = _at_home(apart, moved, counts, folding.simulated)
-    return ShardsApart(home, around, folding, tuple(moved), counts)
+    counts = expected_counts(apart.plan)
+    home = Case.of(_at_home(apart.plan, moved, counts, folding.simulated), apart.cluster)
+    return RemoteShards(home, folding, tuple(moved), counts)
 
 
 def _at_home(plan: Plan, moved: list[ServerRole], counts: IdCounts, count: int) -> Plan:

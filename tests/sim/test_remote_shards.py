@@ -1,4 +1,4 @@
-"""Looks at shards in trainers, as if servers had most of them."""
+"""Bounds of shards in trainers, as if servers had most of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.evaluate import asymptotic
+from recsim_train.evaluate.asymptotic import asymptotic_bounds
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.levels import BOUND, at
+from recsim_train.evaluate.remote_shards import RemoteShards, with_remote_shards
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.run import simulate
-from recsim_train.sim.why import beforehand as looks
-from recsim_train.sim.why.beforehand import beforehand
-from recsim_train.sim.why.shards_apart import with_shards_apart
+from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -35,11 +37,19 @@ def plan_of(plans: Plans, kind: str, trainers: int = 40, tables: Any = ALIKE, **
     )
 
 
+def apart_from(plan: Plan, cluster: Cluster) -> RemoteShards | None:
+    return with_remote_shards(at(Case.of(plan, cluster), BOUND))
+
+
+def bounds_of(plan: Plan, cluster: Cluster) -> dict[str, float]:
+    return dict(asymptotic_bounds(Case.of(plan, cluster)).bounds)
+
+
 def at_all(plan: Plan, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """Bounds of a look at all trainers."""
+    """Bounds by all trainers."""
     with monkeypatch.context() as patched:
-        patched.setattr(looks, "with_shards_apart", lambda *_: None)
-        return dict(beforehand(plan, cluster).bounds)
+        patched.setattr(asymptotic, "with_remote_shards", lambda _: None)
+        return bounds_of(plan, cluster)
 
 
 @pytest.mark.parametrize("tables", [ALIKE, UNLIKE], ids=["alike", "unlike"])
@@ -47,7 +57,7 @@ def at_all(plan: Plan, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> dic
 @pytest.mark.parametrize(
     "kind", ["flat_ps", "shadowsync", "allreduce", "localsgd", "hierarchical", "scalefreectr"]
 )
-def test_bounds_are_those_of_a_look_at_all_trainers(
+def test_bounds_are_those_by_all_trainers(
     kind: str,
     trainers: int,
     together: int,
@@ -58,9 +68,8 @@ def test_bounds_are_those_of_a_look_at_all_trainers(
 ) -> None:
     plan = plan_of(plans, kind, trainers, tables)
     cluster = clusters(jitter=0.05, nic="2 Gbit/s", per_host={"trainer": together})
-    most = looks._OWNERS if kind == "scalefreectr" else 1
-    assert with_shards_apart(plan, cluster, most) is not None
-    apart, direct = beforehand(plan, cluster).bounds, at_all(plan, cluster, monkeypatch)
+    assert apart_from(plan, cluster) is not None
+    apart, direct = bounds_of(plan, cluster), at_all(plan, cluster, monkeypatch)
     assert apart.keys() == direct.keys()
     for name, bound in direct.items():
         # who waits longer for others hides more of what a loop takes by itself
@@ -74,11 +83,11 @@ def test_no_prediction_is_beyond_them(
     kind: str, nic: str, plans: Plans, clusters: Clusters
 ) -> None:
     plan, cluster = plan_of(plans, kind, 8), clusters(nic=nic)
-    assert with_shards_apart(plan, cluster, 1) is not None
+    assert apart_from(plan, cluster) is not None
     speed = simulate(plan, cluster).speed
     assert speed is not None
     assert speed.examples_per_second is not None
-    assert speed.examples_per_second < 1.03 * min(beforehand(plan, cluster).bounds.values())
+    assert speed.examples_per_second < 1.03 * min(bounds_of(plan, cluster).values())
 
 
 @pytest.mark.parametrize(
@@ -95,31 +104,31 @@ def test_no_prediction_is_beyond_them(
         ("flat_ps", {}, {"per_host": {"trainer": 3}}),
     ],
 )
-def test_what_is_looked_at_as_it_is(
+def test_what_stays_as_it_is(
     kind: str, roles: dict[str, int], profile: dict[str, Any], plans: Plans, clusters: Clusters
 ) -> None:
-    assert with_shards_apart(plan_of(plans, kind, **roles), clusters(**profile), 1) is None
+    assert apart_from(plan_of(plans, kind, **roles), clusters(**profile)) is None
 
 
 def test_servers_that_there_are_stay(plans: Plans, clusters: Clusters) -> None:
     plan = plan_of(plans, "flat_ps", dense_servers=2)
-    found = with_shards_apart(plan, clusters(), 1)
+    found = apart_from(plan, clusters())
     assert found is not None
     assert found.moved == ("embedding_server",)
-    assert len(found.plan.of_role("embedding_server")) == 40
-    assert len(found.plan.of_role("dense_server")) == 2
-    assert found.cluster.host("embedding_server") == found.cluster.host("trainer")
-    bounds = beforehand(plan, clusters(nic="1 Gbit/s")).bounds
+    assert len(found.case.plan.of_role("embedding_server")) == 40
+    assert len(found.case.plan.of_role("dense_server")) == 2
+    assert found.case.cluster.host("embedding_server") == found.case.cluster.host("trainer")
+    bounds = bounds_of(plan, clusters(nic="1 Gbit/s"))
     assert "dense server: NIC send" in bounds
     assert not [name for name in bounds if name.startswith("embedding")]
 
 
 def test_each_simulated_trainer_has_its_own_shard(plans: Plans, clusters: Clusters) -> None:
-    found = with_shards_apart(plan_of(plans, "flat_ps"), clusters(per_host={"trainer": 4}), 1)
+    found = apart_from(plan_of(plans, "flat_ps"), clusters(per_host={"trainer": 4}))
     assert found is not None
-    assert found.plan.embedding is not None
-    assert found.plan.dense is not None
-    for shards in (found.plan.embedding.shards, found.plan.dense.shards):
+    assert found.case.plan.embedding is not None
+    assert found.case.plan.dense is not None
+    for shards in (found.case.plan.embedding.shards, found.case.plan.dense.shards):
         homes = [shard.host.index for shard in shards if shard.host.role == "trainer"]
         assert homes == [0, 1, 2, 3]
         assert len(shards) == 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import pytest
 from recsim_train import calls
 from recsim_train.config.errors import UserError
 from recsim_train.data.replay import Replay
+from recsim_train.evaluate import asymptotic
+from recsim_train.evaluate.asymptotic import AsymptoticBounds, asymptotic_bounds
+from recsim_train.evaluate.levels import BOUND
 from recsim_train.session.job import Job
 from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid.unshared import Unshared
-from recsim_train.sim.folding import folding_of
-from recsim_train.sim.run import simulate
 from recsim_train.sim.simulated_run import SimulatedRun
-from recsim_train.sim.why import beforehand as module
-from recsim_train.sim.why.beforehand import Beforehand, beforehand
+from tests.simulated import folding_of, simulate
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["model=tiny", "data.path=null", "training.steps=40", "training.warmup_steps=4"]
@@ -29,9 +30,8 @@ def job(*sets: str, profile: str = "tests/frozen-2core.yaml", what_if: bool = Fa
     return only
 
 
-def known(*sets: str) -> Beforehand:
-    asked = job(*sets)
-    return beforehand(asked.plan, asked.profile)
+def known(*sets: str) -> AsymptoticBounds:
+    return asymptotic_bounds(job(*sets).case)
 
 
 APART = ["cluster.colocate=false", "roles.trainers=3"]
@@ -48,7 +48,7 @@ APART = ["cluster.colocate=false", "roles.trainers=3"]
 )  # fmt: skip
 def test_the_bound_is_nearly_that_of_the_prediction(sets: list[str]) -> None:
     asked = job(*sets)
-    found = beforehand(asked.plan, asked.profile)
+    found = asymptotic_bounds(asked.case)
     outcome = simulate(asked.plan, asked.profile)
     near = 0.1 if "strategy=scalefreectr" in sets else 0.05  # whole rows, where few are missed
     assert found.bound == pytest.approx(outcome.bound_eps, rel=near)
@@ -71,9 +71,9 @@ def test_it_does_not_matter_when_a_reader_works(
     asked = job(*APART, *sets, "cluster.hosts.default.cores=16")
     found = []
     for warmup, steps in ((2, 4), (3, 4), (2, 5), (3, 9)):
-        monkeypatch.setattr(module, "_WARMUP", warmup)
-        monkeypatch.setattr(module, "_STEPS", steps)
-        found.append(beforehand(asked.plan, asked.profile).bounds)
+        longer = BOUND.steps._replace(warmup=warmup, least=steps)
+        monkeypatch.setattr(asymptotic, "BOUND", replace(BOUND, steps=longer))
+        found.append(asymptotic_bounds(asked.case).bounds)
     whose = "reader: interpreter lock" if sets == ["roles.readers=1"] else "trainer: cores"
     for bounds in found[1:]:
         assert bounds[whose] == pytest.approx(found[0][whose], rel=0.02)
@@ -91,7 +91,7 @@ def test_bounds_are_of_trainers_that_stand_evenly_for_all(strategy: str) -> None
         "cluster.stragglers=null", "cluster.jitter=0", "simulation.fold_above=0",
         "cluster.network.queue_length=1 s",  # which loses nothing
     )  # fmt: skip
-    found = beforehand(asked.plan, asked.profile).bounds
+    found = asymptotic_bounds(asked.case).bounds
     really = simulate(asked.plan, asked.profile).facts.class_bounds
     near = {name: bound for name, bound in really.items() if bound < 2 * min(really.values())}
     assert len(near) == 4
@@ -109,9 +109,10 @@ def test_one_loop_stands_for_all_of_a_trainer(
                 "cluster.network.latency=50 us", "cluster.network.connection_cap=null",
                 "cluster.hosts.default.nic=1 Gbit/s",
                 profile="cluster_profiles/reference-2core.yaml")  # fmt: skip
-    one = beforehand(asked.plan, asked.profile).bounds
-    monkeypatch.setattr(module, "_THREADS", 4)
-    every = beforehand(asked.plan, asked.profile).bounds
+    one = asymptotic_bounds(asked.case).bounds
+    four = BOUND.few._replace(each=4)
+    monkeypatch.setattr(asymptotic, "BOUND", replace(BOUND, few=four))
+    every = asymptotic_bounds(asked.case).bounds
     assert one.keys() == every.keys()
     for name, bound in every.items():
         assert one[name] == pytest.approx(bound, rel=0.01), name
@@ -129,7 +130,7 @@ def test_servers_bounds_are_of_what_all_caches_miss(trainers: int) -> None:
     """Each of the first trainers owns rows of the first server's only."""
     asked = job(*CACHES, f"roles.trainers={trainers}", "training.batch_size=16",
                 "simulation.precision=0 %", "training.steps=24")  # fmt: skip
-    found = beforehand(asked.plan, asked.profile).bounds
+    found = asymptotic_bounds(asked.case).bounds
     really = simulate(asked.plan, asked.profile).facts.class_bounds
     for part in ("NIC receive", "NIC send", "cores"):
         name = f"embedding server: {part}"
@@ -145,7 +146,7 @@ def test_what_runs_ahead_counts_once_for_each_step(trainers: int) -> None:
                 "training.batch_size=256", "training.threads=4", "training.steps=24",
                 "cluster.hosts.default.nic=10 Gbit/s", "cluster.hosts.default.cores=8",
                 "simulation.precision=0 %")  # fmt: skip
-    found = beforehand(asked.plan, asked.profile).bounds
+    found = asymptotic_bounds(asked.case).bounds
     really = simulate(asked.plan, asked.profile).facts.class_bounds
     for part in ("NIC receive", "NIC send"):
         name = f"trainer: {part}"
@@ -165,7 +166,7 @@ def test_what_a_files_ids_need_is_read_from_it(tmp_path: Path) -> None:
 def test_asking_takes_as_long_as_there_are_runs() -> None:
     sets = ["simulation.precision=0 %", "roles.dense_servers=2"]
     asked = job(*sets, what_if=True)
-    found = beforehand(asked.plan, asked.profile)
+    found = asymptotic_bounds(asked.case)
     runs = simulate(asked.plan, asked.profile).facts.what_if
     assert runs is not None
     # of a warm-up of 2 and 5 steps, beside one of 4 and 40
@@ -285,7 +286,7 @@ def test_nothing_is_predicted_beyond_its_bound(strategy: str) -> None:
                 "training.batch_size=32", "training.threads=4", "training.steps=60",
                 "cluster.hosts.default.cores=8", "cluster.hosts.default.nic=20 Mbit/s",
                 "model.top_mlp=[512, 256, 1]", "simulation.precision=0 %")  # fmt: skip
-    found = beforehand(asked.plan, asked.profile)
+    found = asymptotic_bounds(asked.case)
     outcome = simulate(asked.plan, asked.profile)
     assert found.bound is not None
     assert outcome.speed is not None
@@ -305,7 +306,7 @@ def test_no_short_message_passes_a_bound(strategy: str, nic: str, at_once: str) 
                 "training.threads=1", "training.steps=30", "cluster.hosts.default.cores=8",
                 f"cluster.hosts.default.nic={nic}", f"cluster.network.passes_at_once={at_once}",
                 "model.top_mlp=[16, 1]", "simulation.precision=0 %")  # fmt: skip
-    found = beforehand(asked.plan, asked.profile)
+    found = asymptotic_bounds(asked.case)
     outcome = simulate(asked.plan, asked.profile)
     assert outcome.speed is not None
     assert outcome.speed.examples_per_second is not None

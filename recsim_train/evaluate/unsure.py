@@ -1,7 +1,7 @@
 """How unsure a prediction is, cause by cause, from what its calibration knows of its own errors.
 
 Each cause is a relative standard error of the throughput; together they count in quadrature.
-Throughput answers to an input by its slope (`recsim_train.sim.why.elasticity`); work that a slope
+Throughput answers to an input by its slope (`recsim_train.evaluate.elasticity`); work that a slope
 stands for shares it by CPU seconds. Nothing here was ever compared with a run that is predicted.
 """
 

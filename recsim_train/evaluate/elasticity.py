@@ -18,28 +18,30 @@ what an answer cannot be is cut off (`recsim_train.sim.why.bounds.possible`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from math import exp, hypot, log, sqrt
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Host
 from recsim_train.config.errors import NoHostError, UserError
+from recsim_train.config.overrides import times
 from recsim_train.config.topology import MixedHosts
-from recsim_train.config.units import Section
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import CacheSteps
-from recsim_train.placement.build import with_servers
-from recsim_train.placement.plan import SERVERS, Plan
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.levels import SHORT, at
+from recsim_train.evaluate.simulations import representatives, simulation
+from recsim_train.evaluate.unsure import Spent, causes
+from recsim_train.placement.plan import SERVERS
 from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.runtime import Runtime
-from recsim_train.sim.simulated_run import SimulatedRun
+from recsim_train.sim.simulated_run import After, SimulatedRun
 from recsim_train.sim.why.bounds import RATES, possible
-from recsim_train.sim.why.unsure import Spent, causes
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
 from recsim_train.trace.progress import Meter
@@ -48,7 +50,6 @@ from recsim_train.workload.threads import CLASSES
 
 STEP = 0.1
 """Inputs are multiplied by 1 + STEP, or divided by it."""
-_WARMUP = 2
 _SPARE = 6
 """Columns that no input uses, at least: from them the error is estimated, and with fewer of them a
 change must be so many errors large to count among some twenty others that hardly any would."""
@@ -56,7 +57,6 @@ _SIZES = (12, 20, 24, 32, 44, 48, 60)
 """Runs of a design: a prime of the form 4k + 3, plus one."""
 WHAT_IF = "asking what would change it"
 NO_HOST = "the cluster has no host left for it"
-_Hosts = TypeVar("_Hosts", Host, MixedHosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Elasticities:
     then."""
     causes: dict[str, float]
     """Relative standard errors of the throughput, by what calibration knows to be unsure
-    (`recsim_train.sim.why.unsure`); empty: the profile says nothing of that."""
+    (`recsim_train.evaluate.unsure`); empty: the profile says nothing of that."""
     runs: int
     events: int
     """Of all short runs: what they cost."""
@@ -108,70 +108,65 @@ class Elasticities:
 
 @dataclass(slots=True)
 class _Short:
-    """Short runs of one plan, counted."""
+    """Short runs of one case and of changed ones, counted."""
 
-    plan: Plan
+    case: Case
     counts: IdCounts
-    steps: int
     replay: CacheSteps | None
     folding: Folding
+    steps: int
     runs: int = 0
     events: int = 0
 
-    def run(self, cluster: Cluster) -> tuple[float, SimulatedRun, Outcome]:
+    def run(self, changes: Mapping[str, Any]) -> tuple[float, SimulatedRun, Outcome]:
         """log(examples per second), and what has run: a prediction like any other, which ends
         after ``steps``."""
-        simulated = SimulatedRun(self.plan, cluster, self.folding, self.counts, self.replay)
-        outcome = simulated.run(None, self.steps)
+        case = self.case.with_(changes)
+        own = case.plan.instances == self.case.plan.instances  # batches fall to other shards else
+        counts = self.counts if own else counts_for(case.plan, self.folding.loops(case.plan))
+        simulated = simulation(case, folding=self.folding, counts=counts, replay=self.replay)
+        outcome = simulated.run(After(self.steps))
         self.runs += 1
         self.events += simulated.runtime.engine.events
         assert outcome.speed is not None
         assert outcome.speed.examples_per_second
         return log(outcome.speed.examples_per_second), simulated, outcome
 
-    def bounds(self, cluster: Cluster) -> dict[str, float]:
-        """Examples per second that each resource allows."""
-        _, simulated, outcome = self.run(cluster)
+    def bounds(self, changes: Mapping[str, Any]) -> tuple[float, dict[str, float]]:
+        """The same, and examples per second that each resource allows."""
+        speed, simulated, outcome = self.run(changes)
         simulated.add_bounds(outcome)
-        return outcome.facts.bounds
+        return speed, outcome.facts.bounds
 
 
 @earlier_objects_skipped()
 def elasticities(
-    plan: Plan,
-    cluster: Cluster,
-    counts: IdCounts,
-    steps: int,
-    replay: CacheSteps | None = None,
-    folding: Folding | None = None,
-    *,
-    progress: Meter | None = None,
+    case: Case, simulated: SimulatedRun, steps: int, *, progress: Meter | None = None
 ) -> Elasticities:
     """What `STEP` more of everything would change.
 
-    ``steps``: counted iterations per loop of each short run. An effect that comes less often than
-    that (a synchronisation every 100 iterations) is not seen. ``replay``: of the trainers' caches,
-    where the strategy asks for one. ``folding``: which trainers stand for others; none: each is
-    simulated. ``progress``: is told short runs done. Hosts do not fail in these runs. Raises
-    RunFailed as `recsim_train.sim.run.simulate`.
+    ``simulated``: the prediction. ``steps``: counted iterations per loop of each short run. An
+    effect that comes less often than that (a synchronisation every 100 iterations) is not seen.
+    ``progress``: is told short runs done. Hosts do not fail in these runs. Raises RunFailed as
+    `recsim_train.evaluate.prediction.predict`.
     """
-    cluster = cluster.model_copy(update={"failures": None})
-    trainers = plan.experiment.roles.trainers
-    folding = folding or Folding(trainers, trainers)
-    short = _Short(_quiet(plan, steps), counts, steps, replay, folding)
-    base, simulated, outcome = short.run(cluster)
-    simulated.add_bounds(outcome)
-    first, bounds = simulated.runtime, outcome.facts.bounds
-    spent = Spent.of(first, simulated.booked)
-    threads = plan.operation_threads
-    names = list(_inputs(cluster, first, threads))
+    case = at(case, SHORT, simulated.folding)
+    case = case.with_({"training.steps": max(steps, case.experiment.training.steps)})
+    folding = representatives(case)
+    short = _Short(case, simulated.counts, simulated.replay, folding, steps)
+    base, first, outcome = short.run({})
+    first.add_bounds(outcome)
+    runtime, bounds = first.runtime, outcome.facts.bounds
+    spent = Spent.of(runtime, first.booked)
+    cluster, threads = case.cluster, case.plan.operation_threads
+    names = _inputs(cluster, runtime, threads)
     design = plackett_burman(len(names) + _SPARE)
     answers = np.zeros(len(design))
     for number, signs in enumerate(design.tolist()):
         if progress is not None:
             progress(number, len(design), WHAT_IF)
         factors = {n: (1.0 + STEP) ** sign for n, sign in zip(names, signs, strict=False)}
-        answers[number], *_ = short.run(scaled(cluster, factors))
+        answers[number], *_ = short.run(scaling(cluster, factors))
     effects = design.T @ answers / len(answers)
     rest = answers - answers.mean() - design[:, : len(names)] @ effects[: len(names)]
     spare = len(answers) - 1 - len(names)
@@ -181,44 +176,25 @@ def elasticities(
     changes = {name: exp(slope) - 1 for name, slope in found.items()}
     errors = dict.fromkeys(names, error)
     raised = {
-        name: _times(bounds, short.bounds(scaled(cluster, {name: 1.0 + STEP})))
+        name: _times(bounds, short.bounds(scaling(cluster, {name: 1.0 + STEP}))[1])
         for name in names
         if name in RATES
     }
     skipped = {}
     for role in SERVERS:
-        if short.replay is not None or not plan.of_role(role):
+        if short.replay is not None or not (there := len(case.plan.of_role(role))):
             continue
         try:
-            more = with_servers(short.plan, {role: len(plan.of_role(role)) + 1})
-            other = _Short(more, counts_for(more, folding.loops(more)), steps, None, folding)
-            speed, simulated, outcome = other.run(cluster)
+            speed, allowed = short.bounds({f"roles.{role}s": there + 1})
         except UserError as why:  # it cannot be built: the prediction itself stands
             skipped[f"{role}s"] = NO_HOST if isinstance(why, NoHostError) else str(why)
             continue
-        simulated.add_bounds(outcome)
         changes[f"{role}s"] = exp(speed - base) - 1
         errors[f"{role}s"] = sigma * sqrt(2.0)
-        raised[f"{role}s"] = _times(bounds, outcome.facts.bounds)
-        short.runs, short.events = short.runs + other.runs, short.events + other.events
+        raised[f"{role}s"] = _times(bounds, allowed)
     slopes = {name: slope / log(1.0 + STEP) for name, slope in found.items()}
     unsure = causes(cluster, slopes, error / log(1.0 + STEP), spent, threads)
     return Elasticities(changes, errors, spare, raised, unsure, short.runs, short.events, skipped)
-
-
-def _quiet(plan: Plan, steps: int) -> Plan:
-    """The plan of a short run: no spans, little to warm up, and at least as many steps."""
-    spec = plan.experiment
-    rules = spec.training
-    training = {
-        "warmup_steps": min(_WARMUP, rules.warmup_steps),
-        "steps": max(steps, rules.steps),
-    }
-    update = {
-        "execution": spec.execution.model_copy(update={"max_spans": 0}),
-        "training": rules.model_copy(update=training),
-    }
-    return replace(plan, experiment=spec.model_copy(update=update))
 
 
 def _times(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
@@ -226,16 +202,16 @@ def _times(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str,
     return {name: after[name] / bound for name, bound in before.items() if name in after}
 
 
-def iterations_asked(plan: Plan, cluster: Cluster, runtime: Runtime, loops: int) -> int:
+def iterations_asked(case: Case, runtime: Runtime, loops: int) -> int:
     """About how many iterations all short runs simulate, of so many loops; ``runtime``: of any
-    simulation of the plan."""
-    if not (wanted := plan.experiment.simulation.what_if_steps):
+    simulation of the case."""
+    if not (wanted := case.experiment.simulation.what_if_steps):
         return 0
-    names = _inputs(cluster, runtime, plan.operation_threads)
+    names = _inputs(case.cluster, runtime, case.plan.operation_threads)
     rates = sum(name in RATES for name in names)
-    servers = sum(bool(plan.of_role(role)) for role in SERVERS)
+    servers = sum(bool(case.plan.of_role(role)) for role in SERVERS)
     runs = 1 + _size(len(names) + _SPARE) + rates + servers
-    warmup = min(_WARMUP, plan.experiment.training.warmup_steps)
+    warmup = min(SHORT.steps.warmup or 0, case.experiment.training.warmup_steps)
     return runs * (warmup + wanted) * loops
 
 
@@ -278,60 +254,45 @@ def plackett_burman(columns: int) -> NDArray[np.float64]:
     return np.asarray((matrix * matrix[:, :1])[:, 1:])
 
 
-def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
-    """The profile with inputs multiplied; names as in `Elasticities.changes`."""
+_KEYS = {
+    "nic": ("hosts.*.nic", "mixed.*.*.nic", "network.connection_cap"),
+    "uplink": ("topology.uplink",),
+    "latency": ("network.latency",),
+    "threads.wake": ("threads.wake.wall", "threads.wake.caller", "threads.wake.pool"),
+}
+"""By input what of the profile is multiplied; see `scaling`."""
 
-    def host(given: _Hosts) -> _Hosts:
-        more = {
-            name: value * factors.get(name, 1.0)
-            for name in ("cores", "nic")
-            if (value := getattr(given, name)) is not None
-        }
-        if given.cores == 1 and more["cores"] > 1.0:
-            # one core alone has no contention; a part of a second one neither
-            more["cores"] /= cluster.contention
-        return given.model_copy(update=more)
 
-    mixed = cluster.mixed
-    if mixed is not None:
-        mixed = {role: tuple(map(host, hosts)) for role, hosts in mixed.items()}
-    topology = cluster.topology
-    if topology is not None:
-        uplink, over = topology.uplink, topology.oversubscription
-        faster = factors.get("uplink", 1.0)
-        if uplink is not None:
-            uplink *= faster
-        if over is not None:  # against NICs that change, too
-            over *= factors.get("nic", 1.0) / faster
-        topology = topology.model_copy(update={"uplink": uplink, "oversubscription": over})
-    cap = cluster.network.connection_cap
-    network = {
-        "latency": cluster.network.latency * factors.get("latency", 1.0),
-        "connection_cap": None if cap is None else cap * factors.get("nic", 1.0),
-    }
-    costs = {
-        name: price.model_copy(update={"value": price.value * factors.get(f"costs.{name}", 1.0)})
-        for name, price in cluster.costs
-    }
-    laws: dict[str, Section] = {
-        name: law.model_copy(
-            update={"serial": min(1.0, law.serial * factors.get(f"threads.{name}", 1.0))}
-        )
-        for name, law in zip(THREAD_CLASSES, map(cluster.threads.of, THREAD_CLASSES), strict=True)
-    }
-    wake, longer = cluster.threads.wake, factors.get("threads.wake", 1.0)
-    laws["wake"] = wake.model_copy(
-        update={part: getattr(wake, part) * longer for part in ("wall", "caller", "pool")}
-    )
-    slower = factors.get("operations", 1.0)
-    return cluster.model_copy(
-        update={
-            "operations": cluster.operations and tuple(e.times(slower) for e in cluster.operations),
-            "hosts": {role: host(given) for role, given in cluster.hosts.items()},
-            "network": cluster.network.model_copy(update=network),
-            "costs": cluster.costs.model_copy(update=costs),
-            "threads": cluster.threads.model_copy(update=laws),
-            "mixed": mixed,
-            "topology": topology,
-        }
-    )
+def scaling(cluster: Cluster, factors: Mapping[str, float]) -> dict[str, Any]:
+    """Inputs multiplied, as overrides; names as in `Elasticities.changes`."""
+    changes: dict[str, Any] = {}
+    for name, factor in factors.items():
+        group, _, member = name.partition(".")
+        if name in _KEYS:
+            changes |= {key: times(factor) for key in _KEYS[name]}
+        elif name == "cores":
+            changes |= dict(_more_cores(cluster, factor))
+        elif name == "operations":
+            changes[name] = cluster.operations and tuple(
+                e.times(factor) for e in cluster.operations
+            )
+        elif group == "threads":
+            law = cluster.threads.of(member)
+            changes[f"{name}.serial"] = min(1.0, law.serial * factor)
+        else:
+            changes[f"{name}.value"] = times(factor)
+    if cluster.topology is not None:  # against NICs that change, too
+        over = factors.get("nic", 1.0) / factors.get("uplink", 1.0)
+        changes["topology.oversubscription"] = times(over)
+    return {f"cluster.{key}": value for key, value in changes.items()}
+
+
+def _more_cores(cluster: Cluster, factor: float) -> Iterator[tuple[str, float]]:
+    """Of one core alone, which has no contention, a part of a second one has none either."""
+    hosts: dict[str, Host | MixedHosts] = {f"hosts.{r}": host for r, host in cluster.hosts.items()}
+    for role, entries in (cluster.mixed or {}).items():
+        hosts |= {f"mixed.{role}.{n}": host for n, host in enumerate(entries)}
+    for key, host in hosts.items():
+        if host.cores is not None:
+            less = cluster.contention if host.cores == 1 and factor > 1.0 else 1.0
+            yield f"{key}.cores", host.cores * factor / less

@@ -1,0 +1,281 @@
+"""The evaluator: cases at a level in, their rows out, one after the other or in a pool of
+processes, within limits of CPU time, none of them twice."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.data.counts import IdCounts, counts_for, counts_key
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.levels import BORROWED, FINAL, Level, at, requests_of
+from recsim_train.evaluate.memo import Memo
+from recsim_train.report.caveats import of_prediction
+from recsim_train.results.folder import clean
+from recsim_train.results.keep import Keep
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, row_of
+from recsim_train.results.rundir import RunRecord, clear, manifest_of
+from recsim_train.results.summary import summarise
+from recsim_train.signals import die_with_parent
+from recsim_train.trace.progress import Meter, unseen
+from recsim_train.trace.record import Outcome
+
+Row = dict[str, Any]
+"""Figures of a case, see `recsim_train.results.row.row_of`."""
+_REMEMBERED = 8
+"""Cases with equal ids per batch mostly follow each other."""
+
+
+class Simulator:
+    """Simulates one case after the other, and remembers what the next ones may share."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[Hashable, IdCounts] = OrderedDict()
+
+    def predict(
+        self,
+        case: Case,
+        progress: Meter | None = None,
+        first: Callable[[Outcome], object] | None = None,
+    ) -> Outcome:
+        """See `recsim_train.evaluate.prediction.predict`."""
+        from recsim_train.evaluate.prediction import predict
+
+        return predict(case, progress=progress, counts=self._counted(case), first=first)
+
+    def row(self, case: Case, level: Level, keep: Keep | None = None) -> Row:
+        """A case's figures at a level; one that fails or does not fit says so in its row."""
+        start = time.perf_counter()
+        of: dict[str, Callable[[Case, Level, Keep | None], Row]] = {
+            "bounds": self._bounds, "rate": self._rate, "prediction": self._prediction,
+            "interval": self._interval,
+        }  # fmt: skip
+        try:
+            row = of[level.gives](case, level, keep)
+        except (UserError, RunFailed) as error:
+            status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
+            row = row_of(case.plan, case.cluster, None, status, str(error))
+        row["wall_seconds"] = round(time.perf_counter() - start, 4)
+        return row
+
+    def _bounds(self, case: Case, level: Level, keep: Keep | None) -> Row:
+        from recsim_train.evaluate.asymptotic import asymptotic_bounds
+        from recsim_train.evaluate.simulations import representatives
+        from recsim_train.sim.host.memory_check import check_memory, nearly_full
+
+        plan = case.plan
+        # only the large parts are counted, and a design that runs out of memory is none
+        for said in nearly_full(check_memory(plan, case.cluster)):
+            raise UserError(f"{said}; a tenth of each host's memory is kept in reserve")
+        few = representatives(at(case, level)).simulated
+        if requests_of(plan) / len(plan.training) * few > level.racks:
+            case = case.with_({"cluster.topology": None})
+        found = row_of(plan, case.cluster, None, COMPLETE)
+        return {**found, "bounds": dict(asymptotic_bounds(case).bounds)}
+
+    def _rate(self, case: Case, level: Level, keep: Keep | None) -> Row:
+        from recsim_train.evaluate.simulations import briefly
+
+        case = at(case, level)
+        outcome = briefly(case, self._counted(case))
+        summary = summarise(case.plan, outcome=outcome, world="simulated", status=COMPLETE)
+        return row_of(case.plan, case.cluster, summary, COMPLETE)
+
+    def _prediction(self, case: Case, level: Level, keep: Keep | None) -> Row:
+        case = at(case, level)
+        plan, cluster = case.plan, case.cluster
+        outcome = self.predict(case)
+        record = None if keep is None else keep.write(plan, "simulated", cluster, outcome)
+        summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
+        described = RunRecord(Path(), manifest_of(plan, "simulated", cluster, ""), {}, summary)
+        row = row_of(plan, cluster, summary, COMPLETE, notes=of_prediction(described))
+        row["run_id"] = None if record is None else record.run_id
+        return row
+
+    def _interval(self, case: Case, level: Level, keep: Keep | None) -> Row:
+        asked, most = at(case, level).experiment, BORROWED.few.threads or 0
+        itself = case.cluster.topology is None and asked.training.threads <= most
+        if asked.simulation.what_if_steps and itself:
+            return self._prediction(case, level, keep)
+        alone = at(case, level).with_({"simulation.what_if_steps": 0})
+        row = self._prediction(alone, FINAL, keep)
+        if not row["examples_per_second"]:
+            return row
+        other = self.row(alone, BORROWED)
+        if eps := other["examples_per_second"]:
+            for end in ("calibration_low", "calibration_high"):
+                if other[end] is not None:
+                    row[end] = row["examples_per_second"] * other[end] / eps
+            row["calibration_errors"] = other["calibration_errors"]
+        return row
+
+    def _counted(self, case: Case) -> IdCounts:
+        from recsim_train.evaluate.simulations import representatives
+
+        plan = case.plan
+        loops = representatives(case).loops(plan)
+        key = loops, counts_key(plan)
+        counts = self._counts.pop(key, None)
+        self._counts[key] = counts = counts_for(plan, loops) if counts is None else counts
+        if len(self._counts) > _REMEMBERED:
+            self._counts.popitem(last=False)
+        return counts
+
+
+def evaluate(
+    cases: Sequence[Case],
+    level: Level,
+    *,
+    processes: int = 1,
+    memo: Memo | None = None,
+    keep: Keep | None = None,
+    meter: Meter = unseen,
+    seconds: float | None = None,
+) -> Generator[tuple[int, Row], None, None]:
+    """The rows of cases at a level with their places, as they are finished; first those that are
+    remembered.
+
+    They do not depend on ``processes``, of which there are so many at most. ``memo``: what was
+    found before, and where more of it goes. ``keep``: where predictions leave run directories.
+    ``meter``: is told of what comes before the first. ``seconds``: of CPU that each case may take,
+    whatever else the machine does, instead of the level's, beyond which it fails; not kept where
+    this is not a process's first thread. Closing the iterator ends the processes. Raises RunFailed
+    if one of them dies.
+    """
+    left: list[int] = []
+    for place, case in enumerate(cases):
+        known = None if memo is None else memo.known(case.identity, level)
+        if known is None:
+            left.append(place)
+        else:
+            yield place, dict(known)
+    limit = level.seconds if seconds is None else seconds
+    with contextlib.closing(
+        _evaluated([(n, cases[n]) for n in left], level, processes, keep, meter, limit)
+    ) as rows:
+        for place, row in rows:
+            found = clean(row)
+            if memo is not None:
+                memo.add(cases[place].identity, level, found)
+            yield place, found
+
+
+def _evaluated(
+    tasks: Sequence[tuple[int, Case]],
+    level: Level,
+    processes: int,
+    keep: Keep | None,
+    meter: Meter,
+    limit: float | None,
+) -> Generator[tuple[int, Row], None, None]:
+    from recsim_train.sim.ready import get_ready
+
+    if not tasks:
+        return
+    get_ready(meter)  # here, before several processes would do it side by side
+    if processes <= 1 or len(tasks) <= 1:
+        simulator = Simulator()
+        for number, case in tasks:
+            yield number, _in_time(simulator, case, level, keep, limit)
+        return
+    # A fresh interpreter: a fork of one with threads may hang, and has all of its memory.
+    pool = ProcessPoolExecutor(
+        min(processes, len(tasks)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start,
+        initargs=(level, keep, limit),
+    )
+    try:
+        with _interrupts_blocked():  # as the new processes begin: they inherit it
+            waiting = {pool.submit(_do, *task) for task in tasks}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+    except BrokenProcessPool:
+        raise RunFailed(
+            "a process of the sweep died (is there enough memory for --jobs of them?); what is "
+            "finished is kept, --resume goes on"
+        ) from None
+    except BaseException:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        if keep is not None:
+            clear(keep.out)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C is for this process, which ends the others; one that comes meanwhile is not lost."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class TooLongError(BaseException):
+    """A task took more than it may: nothing on the way takes that for a failure of its own."""
+
+
+@contextlib.contextmanager
+def _within(limit: float | None) -> Iterator[None]:
+    """Raises TooLongError inside once this process has had so many seconds of CPU."""
+    if limit is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(signum: int, frame: object) -> None:
+        raise TooLongError(f"took more than {limit:g} s of CPU")
+
+    before = signal.signal(signal.SIGPROF, end)
+    # again and again: what is raised while something is deleted is lost
+    signal.setitimer(signal.ITIMER_PROF, limit, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def _in_time(
+    simulator: Simulator, case: Case, level: Level, keep: Keep | None, limit: float | None
+) -> Row:
+    try:
+        with _within(limit):
+            return simulator.row(case, level, keep)
+    except TooLongError as error:
+        row = row_of(case.plan, case.cluster, None, FAILED, str(error))
+        return {**row, "too_long": True}
+
+
+_own: tuple[Simulator, Level, Keep | None, float | None] | None = None
+"""Of a process of the pool."""
+
+
+def _start(level: Level, keep: Keep | None, limit: float | None) -> None:
+    global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    assert parent.pid is not None
+    die_with_parent(parent.pid)
+    _own = Simulator(), level, keep, limit
+
+
+def _do(number: int, case: Case) -> tuple[int, Row]:
+    assert _own is not None
+    simulator, level, keep, limit = _own
+    return number, _in_time(simulator, case, level, keep, limit)
