@@ -87,7 +87,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override one setting; may be repeated.",
+        help="Override one setting; may be repeated. x1.25: so many times what it is; * in a key: "
+        "each entry.",
         callback=settings,
     ),
 ]

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from recsim_train.config.options import bounded
+from recsim_train.config.overrides import EVERY
 from recsim_train.config.problems import KeyPath
 from recsim_train.config.units import Quantity
 
@@ -82,9 +83,10 @@ def of_path(model: type[BaseModel], path: KeyPath) -> Accepts | None:
             if field is None:
                 return None
             at = of_field(field)
-        elif origin is tuple and isinstance(part, int):
+        elif origin is tuple and (isinstance(part, int) or part == EVERY):
             variadic = len(inner) == 2 and inner[1] is Ellipsis
-            at = accepts(inner[0] if variadic else inner[min(part, len(inner) - 1)])
+            place = 0 if variadic or part == EVERY else min(int(part), len(inner) - 1)
+            at = accepts(inner[place])
         elif origin is dict:
             at = accepts(inner[1])
         else:
