@@ -9,7 +9,6 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.config.points import PROFILE_KEY
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import identity
@@ -47,16 +46,25 @@ class Case:
         return identity(self.plan, "simulated", self.cluster)
 
     def with_(self, changes: Mapping[str, Any]) -> Case:
-        """The same with other values by dotted keys, as ``--set`` takes them, ``cluster.`` those of
-        the profile (`recsim_train.config.overrides`). Nothing is checked but the plan, once it is
-        asked for."""
-        own = {key: value for key, value in changes.items() if not key.startswith(PROFILE_KEY)}
-        profile = {
-            key.removeprefix(PROFILE_KEY): value for key, value in changes.items() if key not in own
-        }
-        made = replace(
-            self, experiment=self.experiment.with_(own), cluster=self.cluster.with_(profile)
-        )
+        """The same with other values by dotted keys, as ``--set`` takes them: ``cluster.`` those of
+        the profile, ``strategy.`` its kind and options (`recsim_train.config.overrides`). Nothing
+        is checked but the plan, once it is asked for."""
+        own: dict[str, Any] = {}
+        chosen: dict[str, Any] = {}
+        profile: dict[str, Any] = {}
+        for key, value in changes.items():
+            section, _, rest = key.partition(".")
+            if section == "cluster":
+                profile[rest] = value
+            elif section == "strategy":
+                chosen[rest if rest == "kind" else f"options.{rest}"] = value
+            else:
+                own[key] = value
+        choice = self.choice.with_(chosen)
+        if chosen:
+            own["strategies"] = (choice,)
+        experiment, cluster = self.experiment.with_(own), self.cluster.with_(profile)
+        made = replace(self, experiment=experiment, choice=choice, cluster=cluster)
         if "plan" in self.__dict__ and all(key.startswith(_UNPLANNED) for key in own):
             made.__dict__["plan"] = replace(self.plan, experiment=made.experiment)
         return made

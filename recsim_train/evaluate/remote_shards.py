@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from recsim_train.data.counts import IdCounts, expected_counts
 from recsim_train.data.replay import spread
 from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.levels import BOUND
 from recsim_train.evaluate.simulations import foldable, representatives
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.sim.folding import Folding
@@ -88,7 +89,7 @@ def with_remote_shards(case: Case) -> RemoteShards | None:
         return None
     folding = representatives(apart)
     if trainers % folding.simulated:
-        folding = representatives(apart.with_({"simulation.fold_above": 1}))
+        folding = representatives(apart.with_({"simulation.fold_above": BOUND.few.trainers}))
     if trainers <= 3 * folding.simulated or trainers % folding.simulated:
         return None
     counts = expected_counts(apart.plan)
