@@ -128,7 +128,7 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
     check_keys(varied, mistakes)
     mistakes.raise_any()
     return Loaded(
-        experiment.model_copy(update={"validation": None, "search": None}),
+        experiment.with_({"validation": None, "search": None}),
         source.path,
         document.data,
         tuple(of_profile),

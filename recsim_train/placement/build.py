@@ -32,11 +32,6 @@ from recsim_train.workload.graph import graph_of
 from recsim_train.workload.shape import dense_parameters, value_bytes
 
 
-def retrained(plan: Plan, **changes: int) -> Plan:
-    """The same job with other settings of ``training``. Raises as `build_plan`."""
-    return build_plan(plan.experiment.having("training", **changes), plan.strategy)
-
-
 def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     """The plan of one run. Raises UserError where the settings cannot work together."""
     followed = create(choice).follow(_job_size(experiment))

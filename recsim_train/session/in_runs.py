@@ -61,7 +61,7 @@ def with_in_runs(cluster: Cluster, tick: Callable[[], object], *, quick: bool) -
     nets, rounds = (_QUICK, 1) if quick else (_NETS, _ROUNDS)
     found: dict[int, list[Taken]] = {net: [] for net in nets}
     cores = int(cluster.host("trainer").cores)
-    plain = cluster.model_copy(update={"operations": None, "in_runs": None})
+    plain = cluster.with_({"operations": None, "in_runs": None})
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder, talk.known(talk.Talk):
         for done in range(rounds * len(nets)):
             net = nets[done % len(nets)]
@@ -70,8 +70,8 @@ def with_in_runs(cluster: Cluster, tick: Callable[[], object], *, quick: bool) -
     times = mean_of(list(found.values()))
     if quick:
         error = min(1.0, hypot(times.uncertainty, UNSEEN))
-        times = times.model_copy(update={"uncertainty": error})
-    return cluster.model_copy(update={"in_runs": times})
+        times = times.with_({"uncertainty": error})
+    return cluster.with_({"in_runs": times})
 
 
 def mean_of(nets: Sequence[Sequence[Taken]]) -> InRuns:

@@ -174,7 +174,7 @@ def _with_operations(
     from recsim_train.evaluate.case import Case
     from recsim_train.evaluate.operations import operations_of
 
-    unmeasured = cluster.model_copy(update={"operations": None})
+    unmeasured = cluster.with_({"operations": None})
     rounds, seconds = _turns(len(plans), quick=quick)
     known: set[str] = set()
     asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
@@ -200,8 +200,7 @@ def _with_operations(
         entries = measured_operations(plan, cells, unmeasured, brought)
         if quick:
             entries = [
-                e.model_copy(update={"spread": min(1.0, hypot(e.spread or 0.0, UNSEEN))})
-                for e in entries
+                e.with_({"spread": min(1.0, hypot(e.spread or 0.0, UNSEEN))}) for e in entries
             ]
         cluster = with_operations(cluster, entries)
     return _with_speeds(cluster, turns.speeds, add=add)
@@ -214,5 +213,5 @@ def _with_speeds(cluster: Cluster, more: tuple[MachineSpeed, ...], *, add: bool)
     if calibration is None or calibration.machine != machine_name():
         return cluster
     known = (None if add else calibration.machine_speed) or MachineSpeeds()
-    speeds = known.model_copy(update={"between": (*known.between, *more)})
-    return cluster.having("calibration", machine_speed=speeds)
+    speeds = known.with_({"between": (*known.between, *more)})
+    return cluster.with_({"calibration.machine_speed": speeds})

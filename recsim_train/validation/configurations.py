@@ -259,7 +259,7 @@ def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predi
     """A configuration with the figures of its prediction (`recsim_train.results.row.row_of`)."""
     spec, choice = job.loaded.experiment, job.plan.strategy
     # how long it is measured does not make it another setting
-    alone = spec.having("roles", trainers=1).having("training", steps=1, warmup_steps=0)
+    alone = spec.with_({"roles.trainers": 1, "training.steps": 1, "training.warmup_steps": 0})
     of_cluster = {}
     if tier == "emulated":
         of_cluster = {

@@ -54,7 +54,7 @@ def wanted_of(study: Study, repeats: int | None = None, tier: Tier | None = None
     """What a study's file asks of its validation, with what is given instead."""
     wanted = study.points[0].validation or Validation()
     given = {"repeats": repeats, "tier": tier}
-    return wanted.model_copy(update={k: v for k, v in given.items() if v is not None})
+    return wanted.with_({k: v for k, v in given.items() if v is not None})
 
 
 def checked(

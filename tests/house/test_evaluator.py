@@ -80,7 +80,7 @@ def test_no_other_file_says_how_long_or_how_many() -> None:
         if file != LEVELS and (said := [s for s in lengths(tree) if not s.endswith("=0")])
     }
     # one iteration of one trainer costs the least work that there is: it is no simulation
-    assert found == {"validation/configurations.py": ["steps=1", "trainers=1"]}
+    assert found == {"validation/configurations.py": ["roles.trainers=1", "training.steps=1"]}
 
 
 def test_the_room_has_no_other_numbers_on_its_own() -> None:
