@@ -42,7 +42,7 @@ class Run:
     bound: float | None
     """Examples per second that no prediction can exceed; None of a measurement."""
     bottleneck: str | None
-    """What binds, in one phrase; None of a measurement."""
+    """What binds, in one phrase; None of a measurement. ``figures["binding"]``: the same typed."""
     figures: Mapping[str, Any]
     """All figures of one table row, see `recsim_train.results.row.COLUMNS`."""
     path: Path | None
@@ -192,7 +192,8 @@ def run_of(job: Job, record: RunRecord) -> Run:
         record.manifest["message"],
         of_prediction(record) if record.world == "simulated" else (),
     )
-    return _run(job.world, job.settings, {**row, "run_id": record.run_id}, record.path)
+    named = {"run_id": record.run_id, "bottleneck": naming.bottleneck(record.summary.binding)}
+    return _run(job.world, job.settings, row | named, record.path)
 
 
 def runs_of(sweep: SweepRecord, caveats: Sequence[str] = ()) -> Runs:

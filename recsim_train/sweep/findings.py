@@ -29,6 +29,7 @@ from recsim_train.report.winner import (
     sizes,
 )
 from recsim_train.results.interval import of_row
+from recsim_train.results.row import binding_of
 from recsim_train.sweep.answers import SCALING, SettingAnswer, SweepQuestion, answers
 from recsim_train.sweep.axes import Axis, axis_of
 from recsim_train.sweep.folder import SweepRecord
@@ -370,6 +371,4 @@ def _short(row: Row) -> Row:
 def binding(row: Row) -> str:
     """What binds, without which one of several equal processes: "network card of dense server,
     receiving"."""
-    phrase = str(row["bottleneck"] or "nothing known")
-    phrase = re.split(r":| \(", phrase, maxsplit=1)[0]
-    return naming.phrase(re.sub(r"\[\d+\]", "", phrase))
+    return naming.binds(binding_of(row), numbered=False)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import UserError
+from recsim_train.report import naming
 from recsim_train.results.environment import made_anew
 from recsim_train.results.folder import (
     SWEEP,
@@ -26,7 +27,7 @@ from recsim_train.results.folder import (
     read_json,
     writing,
 )
-from recsim_train.results.row import COLUMNS, COMPLETE
+from recsim_train.results.row import COLUMNS, COMPLETE, binding_of
 from recsim_train.signals import note_finished
 
 FORMAT = 1
@@ -96,7 +97,8 @@ class SweepFolder:
         values = self.header["points"][number]["values"]
         row = self.rows[number]
         full = {"point": number} | {key: values.get(key) for key in self.header["axes"]}
-        return full | {column: row.get(column) for column in COLUMNS}
+        known = {**row, "bottleneck": naming.bottleneck(binding_of(row))}
+        return full | {column: known.get(column) for column in COLUMNS}
 
 
 def header_of(

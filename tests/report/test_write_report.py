@@ -152,7 +152,7 @@ def test_foreign_text_is_escaped(tmp_path: Path, factory: Any) -> None:
         surroundings=factory.environment(machine=evil, host=evil, versions={"torch": evil}),
     )
     outcome = factory.outcome(plan, world="real")
-    outcome.utilisation[0].resource = evil
+    outcome.utilisation = {evil: 0.5}
     factory.write(tmp_path, plan, "real", found=outcome, status="partial")
     result = report_on([tmp_path], tmp_path / "report")
     text = result.page.read_text(encoding="utf-8")
@@ -186,7 +186,7 @@ def test_a_pair_without_spans_or_utilisation(tmp_path: Path, factory: Any) -> No
     plan = factory.plan()
     for world in ("simulated", "real"):
         outcome = factory.outcome(plan, world=world)
-        outcome.spans, outcome.utilisation, outcome.dropped_spans = [], [], 99
+        outcome.spans, outcome.utilisation, outcome.dropped_spans = [], {}, 99
         factory.write(tmp_path, plan, world, found=outcome)
     result = report_on([tmp_path], tmp_path / "report")
     names = {p.stem for p in (result.out / "figures").iterdir()}

@@ -76,11 +76,6 @@ class Beforehand:
         return {"bounds": dict(self.bounds), "seconds": list(self.seconds), "asking": self.asking}
 
 
-def class_words(name: str) -> str:
-    """A class of resources in words."""
-    return "the work of a loop by itself" if name == "loops" else name
-
-
 @collected_at_end()
 def beforehand(plan: Plan, cluster: Cluster) -> Beforehand:
     """A look at a prediction. Raises as `recsim_train.sim.run.simulate`."""

@@ -17,8 +17,8 @@ from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.results.statistics import Z95
 from recsim_train.sim.folding import compared_steps, folding_of
 from recsim_train.sim.simulated_run import SimulatedRun
-from recsim_train.sim.why.bounds import name_of
 from recsim_train.strategy.registry import strategies
+from recsim_train.trace.binding import name_of
 from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 
@@ -60,12 +60,12 @@ def out_of_step(
 
     ``fewer``: the same with fewer simulated trainers, which shows it sooner.
     """
-    plan, cluster, busiest = simulated.plan, simulated.cluster, simulated.busiest
+    plan, cluster, binding = simulated.plan, simulated.cluster, outcome.binding
     free = not strategies()[plan.strategy.kind].lock_step or plan.apart > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
     if not free or len(plan.training) < 2 or not here:
         return None
-    if busiest is None or busiest.partition("[")[0] not in SERVERS:
+    if binding is None or not binding.resource.startswith(SERVERS):
         return None
     if cluster.colocate:
         jitter = cluster.jitter if plan.experiment.simulation.stragglers else 0.0
@@ -86,10 +86,10 @@ def out_of_step(
         return None
     other = here * times
     sentence = (
-        f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
-        f"throughput depends on whether they come to it all at once or in turn. With {this} it is "
-        f"{here:,.0f} examples/s, with {that} it is {other:,.0f} ({steps:,} steps were simulated "
-        f"once more). {known}: expect a value between the two."
+        f"Training loops run freely and share {name_of(binding.resource)} (the busiest resource): "
+        "the throughput depends on whether they come to it all at once or in turn. With "
+        f"{this} it is {here:,.0f} examples/s, with {that} it is {other:,.0f} ({steps:,} steps "
+        f"were simulated once more). {known}: expect a value between the two."
     )
     return OtherPhase(sentence, cause, other, abs(log(other / here)) / Z95)
 

@@ -22,7 +22,8 @@ from recsim_train.data.replay import spread
 from recsim_train.placement.build import with_servers
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.sim.folding import Folding, foldable, folding_of
-from recsim_train.sim.why.usage import by_class, class_of, tightest_first
+from recsim_train.sim.why.usage import by_class, tightest_first
+from recsim_train.trace.binding import class_of
 
 _OTHER_END = {"NIC send": "NIC receive", "NIC receive": "NIC send"}
 """What a server receives its clients send."""
