@@ -191,8 +191,7 @@ def _document(records: Sequence[RunRecord], examples: float | None) -> dict[str,
     documents = []
     for record in records:
         said = {"caveats": caveats_here(record)} if record.world == "simulated" else {}
-        binds = bottleneck(record.summary.binding)
-        document = {**run_document(record), "bottleneck": binds, **said}
+        document = run_document(record) | {"bottleneck": bottleneck(record.summary.binding)} | said
         if examples is not None:
             whole = whole_training(record.summary, examples)
             document["whole_training"] = None if whole is None else asdict(whole)

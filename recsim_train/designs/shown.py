@@ -126,7 +126,8 @@ def document(
     tied = [_tied(answer)] if chosen.whole else []
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
     if answer.met is False and not forbids:
-        forbids = [f"no bound by itself; {_bottleneck(chosen)}"]
+        what = bottleneck(binding_of(chosen.row or {}))
+        forbids = [f"no bound by itself; {phrase(what or 'nothing known')}"]
     enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in answer.changes]
     if answer.met is False and not enough:
         which = "were tried" if answer.all_tried else "there was time for"
@@ -256,17 +257,15 @@ def _tied(answer: Recommended) -> str:
 
 
 def _binds(design: Design) -> str:
+    binding = binding_of(design.row or {})
     busy = [
         f"{name} {text.percent(share)} busy{' (near saturation)' if share >= KNEE else ''}"
         for name, share in busiest(design)
     ]
-    do = relief(binding_of(design.row or {}), busiest=True)
-    said = "; ".join(filter(None, [_bottleneck(design), ", ".join(busy)]))
-    return ". ".join(filter(None, [said, do]))
-
-
-def _bottleneck(design: Design) -> str:
-    return phrase(bottleneck(binding_of(design.row or {})) or "nothing known")
+    said = "; ".join(
+        filter(None, [phrase(bottleneck(binding) or "nothing known"), ", ".join(busy)])
+    )
+    return ". ".join(filter(None, [said, relief(binding, busiest=True)]))
 
 
 def _memory(design: Design) -> str:

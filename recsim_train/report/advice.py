@@ -14,18 +14,18 @@ _MORE = {
 }
 """Of what was asked: inputs of which more can be had."""
 _OTHERWISE = (
-    ({"server's lock"}, "more servers: each is one process, whose threads take turns"),
-    ({"interpreter"}, "more processes with fewer threads each relieve it"),
-    ({"cores"}, "more or faster cores, or fewer processes on them"),
-    ({"thread", "readers"}, "more readers, or examples that are cheaper to read"),
+    ({"server's lock"}, "More servers: each is one process, whose threads take turns"),
+    ({"interpreter"}, "More processes with fewer threads each relieve it"),
+    ({"cores"}, "More or faster cores, or fewer processes on them"),
+    ({"thread", "readers"}, "More readers, or examples that are cheaper to read"),
     (
         {"nic.tx", "nic.rx", "up", "down", "transfer"},
-        "a faster network, or fewer bytes (execution.wire=bfloat16)",
+        "A faster network, or fewer bytes (execution.wire=bfloat16)",
     ),
-    ({"latency"}, "larger batches: fewer requests for each example"),
-    ({"waiting"}, "less frequent synchronisation, or hosts that are equally fast"),
-    ({"own_compute", "compute"}, "more trainers, as far as what they share allows"),
-    ({"queueing"}, "more of what they queue for"),
+    ({"latency"}, "Larger batches: fewer requests for each example"),
+    ({"waiting"}, "Less frequent synchronisation, or hosts that are equally fast"),
+    ({"own_compute", "compute"}, "More trainers, as far as what they share allows"),
+    ({"queueing"}, "More of what they queue for"),
 )
 """By the kind or the part of what binds: what relieves it, where nothing that was asked does."""
 
@@ -42,7 +42,7 @@ def remedy(summary: Summary) -> str:
     )  # fmt: skip
     if gains:
         said = [f"{_MORE[n].format(step=step)}: {text.percent(c, signed=True)}" for c, n in gains]
-        return _capital("; ".join(said[:2]))
+        return said[0][:1].upper() + "; ".join(said[:2])[1:]
     if lacking := servers_lacking(summary):
         return f"{lacking} would not bind"
     return relief(summary.binding) or "Nothing that was asked changes it"
@@ -73,8 +73,4 @@ def relief(binding: Binding | None, *, busiest: bool = False) -> str:
     signs = {known.what, known.resource.partition(".")[2] if busiest else ""}
     if "interpreter" in signs and "server" in known.resource:
         signs.add("server's lock")
-    return _capital(next((do for which, do in _OTHERWISE if signs & which), ""))
-
-
-def _capital(said: str) -> str:
-    return said[:1].upper() + said[1:]
+    return next((do for which, do in _OTHERWISE if signs & which), "")

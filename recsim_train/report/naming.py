@@ -136,19 +136,20 @@ def binds(binding: Binding | None, *, numbered: bool = True) -> str:
     """The same in few words: "the network card of dense server 1, receiving", or of any of several
     equal processes, not ``numbered``."""
     known = typed(binding)
-    serial = _SERIAL.get(known.what, known.said)
-    what = name_of(known.resource) if known.what in NAMES else serial
+    saturated = known.what in NAMES
+    what = name_of(known.resource) if saturated else _SERIAL.get(known.what, known.said)
     return phrase(what if numbered else re.sub(r"\[\d+\]", "", what))
 
 
 def typed(binding: Binding | None) -> Binding:
     """What is known of it: of an earlier version's what its words begin with."""
-    known = binding or Binding("unknown")
-    for what, words in (NAMES | _SERIAL).items():
-        if named := re.match(words.format(r"(?:the )?([^\s,]+)"), known.said):
-            owner = "".join(named.groups())
-            return replace(known, what=what, resource=f"{owner}.{what}")
-    return known
+    known, owner = binding or Binding("unknown"), r"(?:the )?([^\s,]+)"
+    read = (
+        replace(known, what=what, resource=f"{''.join(named.groups())}.{what}")
+        for what, words in (NAMES | _SERIAL).items()
+        if (named := re.match(words.format(owner), known.said))
+    )
+    return next(read, known)
 
 
 def class_words(name: str) -> str:

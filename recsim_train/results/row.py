@@ -151,9 +151,8 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
 
 def binding_of(row: Mapping[str, Any]) -> Binding | None:
     """What binds; of an earlier version's row in its words alone. None: nothing is known of it."""
-    said = row.get("bottleneck")
-    known = row.get("binding") or (said and {"said": said})
-    return Binding(**known) if known else None
+    known = row.get("binding") or ((said := row.get("bottleneck")) and {"said": said})
+    return None if not known else Binding(**known)
 
 
 def cpu_by_line(summary: Summary) -> dict[str, float] | None:

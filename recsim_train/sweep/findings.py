@@ -225,10 +225,11 @@ class SweepFindings:
             shared = _settings(rows[0], others)
             at = f" (at {', '.join(shared)})" if shared else ""
             return f"{axis.label} {listed([written(v) for v in values])}{at}"
-        names = []
-        for row in rows:
-            parts = [self.strategy(row)] if len(self.strategies) > 1 else []
-            names.append(" at ".join(filter(None, [*parts, self.settings(row)])))
+        several = len(self.strategies) > 1
+        names = [
+            " at ".join(filter(None, [self.strategy(row) * several, self.settings(row)]))
+            for row in rows
+        ]
         return listed([name or self.strategy(rows[0]) for name in names])
 
     @property
@@ -247,13 +248,11 @@ class SweepFindings:
         more than one point has."""
         if self.fastest is not None:
             return []
-        said = []
-        for size in self.sizes:
-            rows = of_size(self.done, size)
-            if len(entries := contenders(rows)) > 1:
-                found = self._finding(choose(entries), rows)
-                said.append(f"At {size or 0:,} examples a step {found}")
-        return said
+        return [
+            f"At {size or 0:,} examples a step {self._finding(choose(entries), rows)}"
+            for size in self.sizes
+            if len(entries := contenders(rows := of_size(self.done, size))) > 1
+        ]
 
     @cached_property
     def answers(self) -> list[SettingAnswer]:

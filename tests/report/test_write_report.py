@@ -110,7 +110,7 @@ def test_the_page_says_what_was_found(runs: Path, tmp_path: Path) -> None:
         "recsim-train run experiments/quickstart.yaml",
         "recsim-train report",
         "normalised entropy",
-        "machine.cores (82 % busy)",
+        "What binds the prediction: cores of the machine",
         'name="viewport"',
         "prefers-color-scheme: dark",
     ):
@@ -220,7 +220,7 @@ def test_tables_for_the_terminal(runs: Path, tmp_path: Path) -> None:
     show(finished(records), shown)
     show(report_on([runs], tmp_path / "report").report, shown)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
-    assert "machine.cores (82 % busy)" in printed
+    assert "cores of the machine" in printed
     assert "0.7410" in printed
     assert str(records[0].path) in printed
     assert "why: flat_ps" in printed

@@ -104,11 +104,10 @@ def add_bounds(
     outcome.bound_eps = min(facts.bounds.values(), default=predicted)
     waited = {r: b for r, b in outcome.utilisation.items() if r.partition(".")[0] not in aside}
     busiest, busy = max(waited.items(), key=lambda known: known[1])
-    what, share = _serial(plan, totals, facts.critical_path, runtime.machines.latency)
-    if busy >= SATURATED:
-        what, share = busiest.partition(".")[2], None
-    busier = max(outcome.utilisation.values()) > busy
-    outcome.binding = Binding(what, busiest, busy, share, busier)
+    serial = _serial(plan, totals, facts.critical_path, runtime.machines.latency)
+    what, share = (busiest.partition(".")[2], None) if busy >= SATURATED else serial
+    others_busier = max(outcome.utilisation.values()) > busy
+    outcome.binding = Binding(what, busiest, busy, share, others_busier)
 
 
 def least_bounds(
@@ -244,13 +243,11 @@ def _critical_path(runtime: Runtime, outcome: Outcome) -> CriticalPath | None:
                 beside = total.seconds / done
             hidden[key.effect] = hidden.get(key.effect, 0.0) + beside
     accounts = merged(loop.account for loop in runtime.training)
-    found = {}
-    for effect, seconds in sorted(exact.items()):
-        split = accounts.get(effect, [])
-        if (known := sum(split)) > 0.0:
-            found[effect] = {
-                part: seconds * share / known for part, share in zip(PARTS, split, strict=True)
-            }
+    found = {
+        effect: {part: seconds * share / known for part, share in zip(PARTS, split, strict=True)}
+        for effect, seconds in sorted(exact.items())
+        if (known := sum(split := accounts.get(effect, []))) > 0.0
+    }
     rest = {e: max(0.0, s) for e, s in sorted(hidden.items())}
     return CriticalPath(found, rest, mean)
 
