@@ -364,7 +364,7 @@ def _settings(row: Row, axes: Iterable[Axis]) -> list[str]:
 
 
 def _short(row: Row) -> Row:
-    return {key: value for key, value in row.items() if not isinstance(value, dict)}
+    return {k: v for k, v in row.items() if k == "binding" or not isinstance(v, dict)}
 
 
 def binding(row: Row) -> str:
