@@ -42,7 +42,7 @@ class Run:
     bound: float | None
     """Examples per second that no prediction can exceed; None of a measurement."""
     bottleneck: str | None
-    """What binds, in one phrase; None of a measurement."""
+    """What binds, in one phrase; None of a measurement. ``figures["binding"]``: the same typed."""
     figures: Mapping[str, Any]
     """All figures of one table row, see `recsim_train.results.row.COLUMNS`."""
     path: Path | None
@@ -192,16 +192,21 @@ def run_of(job: Job, record: RunRecord) -> Run:
         record.manifest["message"],
         of_prediction(record) if record.world == "simulated" else (),
     )
-    return _run(job.world, job.settings, {**row, "run_id": record.run_id}, record.path)
+    row |= {"run_id": record.run_id, "bottleneck": naming.bottleneck(record.summary.binding)}
+    return _run(job.world, job.settings, row, record.path)
 
 
 def runs_of(sweep: SweepRecord, caveats: Sequence[str] = ()) -> Runs:
     """The points of a sweep."""
-    runs = []
-    for row in sweep.rows:
-        path = sweep.path / RUNS / row["run_id"] if row["run_id"] else None
-        values = {key: row[key] for key in sweep.keys}
-        runs.append(_run("simulated", values, row, path))
+    runs = (
+        _run(
+            "simulated",
+            {key: row[key] for key in sweep.keys},
+            row,
+            sweep.path / RUNS / row["run_id"] if row["run_id"] else None,
+        )
+        for row in sweep.rows
+    )
     return Runs(tuple(runs), sweep, caveats=tuple(caveats))
 
 

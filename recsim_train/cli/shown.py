@@ -183,6 +183,7 @@ def show_runs(runs: Iterable[Run], json: bool, examples: float | None = None) ->
 def _document(records: Sequence[RunRecord], examples: float | None) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from recsim_train.report.naming import bottleneck
     from recsim_train.results.rundir import run_document
     from recsim_train.results.whole import whole_training
     from recsim_train.session.making import caveats_here
@@ -190,7 +191,7 @@ def _document(records: Sequence[RunRecord], examples: float | None) -> dict[str,
     documents = []
     for record in records:
         said = {"caveats": caveats_here(record)} if record.world == "simulated" else {}
-        document = {**run_document(record), **said}
+        document = run_document(record) | {"bottleneck": bottleneck(record.summary.binding)} | said
         if examples is not None:
             whole = whole_training(record.summary, examples)
             document["whole_training"] = None if whole is None else asdict(whole)

@@ -11,10 +11,11 @@ from recsim_train.config.errors import UserError
 from recsim_train.designs.searching import Design, Found
 from recsim_train.designs.wanted import Demand
 from recsim_train.placement.hosts import hosts_of
-from recsim_train.placement.plan import SERVERS
-from recsim_train.report import text
+from recsim_train.report import naming, text
 from recsim_train.results.interval import ended
+from recsim_train.results.row import binding_of
 from recsim_train.results.statistics import Z95
+from recsim_train.trace.binding import CLASS_PARTS, CLASSES, class_of
 from recsim_train.workload import shape
 
 _OWN = ("model", "links")
@@ -184,10 +185,8 @@ def _fits_nowhere(found: Found) -> str:
 
 def barriers(design: Design, target: float) -> tuple[Obstacle, ...]:
     """Each class of resources that by itself keeps a design below the target."""
-    from recsim_train.evaluate.asymptotic import class_words
-
     return tuple(
-        Obstacle(class_words(what), allows, _lacking(design, what, target / allows))
+        Obstacle(naming.class_words(what), allows, _lacking(design, what, target / allows))
         for what, allows in design.bounds.items()
         if allows < target
     )
@@ -195,26 +194,22 @@ def barriers(design: Design, target: float) -> tuple[Obstacle, ...]:
 
 def _lacking(design: Design, what: str, times: float) -> str:
     """How much of a class of resources there is, and how much it would take."""
-    job = design.candidate.job
-    owner, _, part = what.partition(": ")
-    role = owner.replace(" ", "_")
-    instances = [i for i in job.plan.instances if i.role == role]
-    if part == "cores" and instances:
+    if what == "loops":
+        return f"each training loop would have to be {times:.2g} times as fast by itself"
+    job, (role, part) = design.candidate.job, CLASSES[what]
+    owner, many = role.replace("_", " "), sum(i.role == role for i in job.plan.instances)
+    if part == "cores" and many:
         hosts = hosts_of(job.plan.instances, job.profile)
         cores = sum(host.kind.cores for host in hosts if host.instances[0].role == role)
         return f"it takes {ceil(cores * times):,} cores of {owner}s, and there are {cores:,}"
-    if part == "interpreter lock" and instances:
-        many = len(instances)
+    if part == "interpreter" and many:
         return (
             f"it takes {ceil(many * times):,} {owner} processes, each with an interpreter lock of "
             f"its own, and there are {many:,}"
         )
-    if what == "loops":
-        return f"each training loop would have to be {times:.2g} times as fast by itself"
     wires = "" if job.plan.experiment.execution.wire != "full" else ", or fewer bytes"
-    noun = part if role in ("trainer", *SERVERS, "reader") else f"{part} of each {owner}"
-    of = f" of {owner}s" if noun == part else ""
-    return f"{noun}{of}: it takes {times:.2g} times the rate{wires}"
+    whose = f"{owner}s" if many else f"each {owner}"
+    return f"{CLASS_PARTS[part]} of {whose}: it takes {times:.2g} times the rate{wires}"
 
 
 def evaluated(found: Found) -> str:
@@ -305,7 +300,8 @@ def design_document(design: Design) -> dict[str, Any]:
         "in_full": design.whole,
         "bound": next(iter(design.bounds.values()), 0.0),
         "bounds": dict(design.bounds),
-        "bottleneck": row.get("bottleneck"),
+        "bottleneck": naming.bottleneck(binding_of(row)),
+        "binding": row.get("binding"),
         "memory_share": row.get("memory_share"),
         "notes": row.get("notes") or [],
     }
@@ -313,8 +309,6 @@ def design_document(design: Design) -> dict[str, Any]:
 
 def busiest(design: Design, count: int = 3) -> Sequence[tuple[str, float]]:
     """Resources by how busy they are, by class, the busiest first."""
-    from recsim_train.sim.why.usage import class_of
-
     found: dict[str, float] = {}
     for name, share in ((design.row or {}).get("utilisation") or {}).items():
         what = class_of(name)

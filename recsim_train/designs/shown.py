@@ -18,9 +18,10 @@ from recsim_train.report import document as doc
 from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.glossary import glossary
-from recsim_train.report.naming import phrase
+from recsim_train.report.naming import bottleneck, phrase
 from recsim_train.report.what_if import KNEE
 from recsim_train.report.winner import listed
+from recsim_train.results.row import binding_of
 from recsim_train.results.whole import BILLION, whole_of
 from recsim_train.sim.host.memory import PART_NAMES
 
@@ -125,8 +126,8 @@ def document(
     tied = [_tied(answer)] if chosen.whole else []
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
     if answer.met is False and not forbids:
-        what = phrase(str((chosen.row or {}).get("bottleneck") or "nothing known"))
-        forbids = [f"no bound by itself; {what}"]
+        what = bottleneck(binding_of(chosen.row or {}))
+        forbids = [f"no bound by itself; {phrase(what or 'nothing known')}"]
     enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in answer.changes]
     if answer.met is False and not enough:
         which = "were tried" if answer.all_tried else "there was time for"
@@ -256,13 +257,15 @@ def _tied(answer: Recommended) -> str:
 
 
 def _binds(design: Design) -> str:
-    what = phrase(str((design.row or {}).get("bottleneck") or "nothing known"))
+    binding = binding_of(design.row or {})
     busy = [
         f"{name} {text.percent(share)} busy{' (near saturation)' if share >= KNEE else ''}"
         for name, share in busiest(design)
     ]
-    do = relief(what)
-    return ". ".join(filter(None, ["; ".join(filter(None, [what, ", ".join(busy)])), do]))
+    said = "; ".join(
+        filter(None, [phrase(bottleneck(binding) or "nothing known"), ", ".join(busy)])
+    )
+    return ". ".join(filter(None, [said, relief(binding, busiest=True)]))
 
 
 def _memory(design: Design) -> str:

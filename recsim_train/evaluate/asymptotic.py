@@ -60,11 +60,6 @@ class AsymptoticBounds:
         return {"bounds": dict(self.bounds), "seconds": list(self.seconds), "asking": self.asking}
 
 
-def class_words(name: str) -> str:
-    """A class of resources in words."""
-    return "the work of a loop by itself" if name == "loops" else name
-
-
 @collected_at_end()
 def asymptotic_bounds(case: Case) -> AsymptoticBounds:
     """Of a case. Raises as `recsim_train.evaluate.prediction.predict`."""

@@ -18,8 +18,8 @@ from recsim_train.evaluate.simulations import compared_steps, representatives, s
 from recsim_train.placement.plan import SERVERS
 from recsim_train.results.statistics import Z95
 from recsim_train.sim.simulated_run import After, SimulatedRun
-from recsim_train.sim.why.bounds import name_of
 from recsim_train.strategy.registry import strategies
+from recsim_train.trace.binding import name_of
 from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 
@@ -57,16 +57,16 @@ class Base:
     progress: Meter | None = None
 
 
-def out_of_step(compared: Base, busiest: str | None) -> OtherPhase | None:
-    """Where loops that do not wait for each other share a server that is the ``busiest`` resource:
-    of a strategy without lock-step, or of groups that each go at their own pace."""
+def out_of_step(compared: Base) -> OtherPhase | None:
+    """Where loops that do not wait for each other share a server that is the busiest resource: of
+    a strategy without lock-step, or of groups that each go at their own pace."""
     case, outcome = compared.case, compared.outcome
-    plan, cluster = case.plan, case.cluster
+    plan, cluster, binding = case.plan, case.cluster, outcome.binding
     free = not strategies()[plan.strategy.kind].lock_step or plan.apart > 1
     here = None if outcome.speed is None else outcome.speed.examples_per_second
     if not free or len(plan.training) < 2 or not here:
         return None
-    if busiest is None or busiest.partition("[")[0] not in SERVERS:
+    if binding is None or not binding.resource.startswith(SERVERS):
         return None
     changes: dict[str, object]
     if cluster.colocate:
@@ -90,10 +90,10 @@ def out_of_step(compared: Base, busiest: str | None) -> OtherPhase | None:
         return None
     other = here * times
     sentence = (
-        f"Training loops run freely and share {name_of(busiest)} (the busiest resource): the "
-        f"throughput depends on whether they come to it all at once or in turn. With {this} it is "
-        f"{here:,.0f} examples/s, with {that} it is {other:,.0f} ({steps:,} steps were simulated "
-        f"once more). {known}: expect a value between the two."
+        f"Training loops run freely and share {name_of(binding.resource)} (the busiest resource): "
+        "the throughput depends on whether they come to it all at once or in turn. With "
+        f"{this} it is {here:,.0f} examples/s, with {that} it is {other:,.0f} ({steps:,} steps "
+        f"were simulated once more). {known}: expect a value between the two."
     )
     return OtherPhase(sentence, cause, other, abs(log(other / here)) / Z95)
 

@@ -71,7 +71,7 @@ def predict(
         first(outcome)
     compared = Base(case, fewer or simulated, outcome, progress)
     with collection_paused():
-        other = out_of_step(compared, simulated.busiest)
+        other = out_of_step(compared)
     if other is not None:
         outcome.warn([other.sentence])
         outcome.facts.met_otherwise = other.rate

@@ -24,7 +24,8 @@ from recsim_train.evaluate.levels import BOUND
 from recsim_train.evaluate.simulations import foldable, representatives
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.why.usage import by_class, class_of, tightest_first
+from recsim_train.sim.why.usage import by_class, tightest_first
+from recsim_train.trace.binding import class_of
 
 _OTHER_END = {"NIC send": "NIC receive", "NIC receive": "NIC send"}
 """What a server receives its clients send."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 from recsim_train.report import naming, text, what_if
 from recsim_train.results.figures import Summary
+from recsim_train.trace.binding import Binding
 
 _MORE = {
     "cores": "{step} more cores",
@@ -16,49 +14,25 @@ _MORE = {
 }
 """Of what was asked: inputs of which more can be had."""
 _OTHERWISE = (
+    ({"server's lock"}, "More servers: each is one process, whose threads take turns"),
+    ({"interpreter"}, "More processes with fewer threads each relieve it"),
+    ({"cores"}, "More or faster cores, or fewer processes on them"),
+    ({"thread", "readers"}, "More readers, or examples that are cheaper to read"),
     (
-        "interpreter lock of .*server|server.*interpreter lock",
-        "more servers: each is one process, whose threads take turns",
+        {"nic.tx", "nic.rx", "up", "down", "transfer"},
+        "A faster network, or fewer bytes (execution.wire=bfloat16)",
     ),
-    ("interpreter lock", "more processes with fewer threads each relieve it"),
-    ("cores of", "more or faster cores, or fewer processes on them"),
-    ("parsing thread|readers", "more readers, or examples that are cheaper to read"),
-    (
-        "network card|uplink|bytes on their way",
-        "a faster network, or fewer bytes (execution.wire=bfloat16)",
-    ),
-    ("latency", "larger batches: fewer requests for each example"),
-    ("other loops", "less frequent synchronisation, or hosts that are equally fast"),
-    ("computation", "more trainers, as far as what they share allows"),
-    ("queueing", "more of what they queue for"),
+    ({"latency"}, "Larger batches: fewer requests for each example"),
+    ({"waiting"}, "Less frequent synchronisation, or hosts that are equally fast"),
+    ({"own_compute", "compute"}, "More trainers, as far as what they share allows"),
+    ({"queueing"}, "More of what they queue for"),
 )
-"""By what binds: what relieves it, where nothing that was asked does."""
+"""By the kind or the part of what binds: what relieves it, where nothing that was asked does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What binds a prediction."""
-
-    what: str
-    """In few words."""
-    whole: str
-    """As the prediction says it."""
-    do: str
-    """What to do about it; a sentence without a full stop."""
-
-
-def advice(summary: Summary) -> Advice | None:
-    """None where nothing is known of what binds."""
-    if not summary.bottleneck:
-        return None
-    whole = naming.phrase(summary.bottleneck)
-    what = re.split(r":(?! network)| \(", whole, maxsplit=1)[0]
-    return Advice(what, whole, _do(summary, what))
-
-
-def _do(summary: Summary, what: str) -> str:
-    """By the largest gain among what was asked, else by how many servers it takes, else by what
-    usually relieves such a thing."""
+def remedy(summary: Summary) -> str:
+    """What to do about what binds, a sentence without a full stop: by the largest gain among what
+    was asked, else by how many servers it takes, else by what usually relieves such a thing."""
     asked = summary.facts.what_if
     step = text.percent(asked.step).replace(".0 ", " ") if asked else ""
     gains = sorted(
@@ -68,10 +42,10 @@ def _do(summary: Summary, what: str) -> str:
     )  # fmt: skip
     if gains:
         said = [f"{_MORE[n].format(step=step)}: {text.percent(c, signed=True)}" for c, n in gains]
-        return _capital("; ".join(said[:2]))
+        return said[0][:1].upper() + "; ".join(said[:2])[1:]
     if lacking := servers_lacking(summary):
         return f"{lacking} would not bind"
-    return relief(what) or "Nothing that was asked changes it"
+    return relief(summary.binding) or "Nothing that was asked changes it"
 
 
 def servers_lacking(summary: Summary) -> str:
@@ -92,10 +66,11 @@ def servers_lacking(summary: Summary) -> str:
     return f"{' and '.join(said)}{instead}"
 
 
-def relief(what: str) -> str:
-    """What usually relieves what binds; empty: not known."""
-    return _capital(next((do for sign, do in _OTHERWISE if re.search(sign, what)), ""))
-
-
-def _capital(said: str) -> str:
-    return said[:1].upper() + said[1:]
+def relief(binding: Binding | None, *, busiest: bool = False) -> str:
+    """What usually relieves what binds; empty: not known. ``busiest``: where no resource is
+    saturated, what relieves the busiest one, if it is of more use."""
+    known = naming.typed(binding)
+    signs = {known.what, known.resource.partition(".")[2] if busiest else ""}
+    if "interpreter" in signs and "server" in known.resource:
+        signs.add("server's lock")
+    return next((do for which, do in _OTHERWISE if signs & which), "")

@@ -196,12 +196,13 @@ def largest(summary: Summary) -> list[str]:
         return []
     whole, effects = path.seconds, path.effects
     taken = sorted(((sum(parts.values()), name) for name, parts in effects.items()), reverse=True)
-    found = []
-    for seconds, name in taken[:2]:
-        if seconds >= _WORTH_SAYING * whole:
-            most = max(effects[name], key=effects[name].__getitem__)
-            within = "" if most == name else f", mostly {PARTS[most][1]}"
-            found.append(f"{naming.effect(name)} takes {text.percent(seconds / whole)}{within}")
+    most = {name: max(parts, key=parts.__getitem__) for name, parts in effects.items()}
+    found = [
+        f"{naming.effect(name)} takes {text.percent(seconds / whole)}"
+        f"{'' if most[name] == name else f', mostly {PARTS[most[name]][1]}'}"
+        for seconds, name in taken[:2]
+        if seconds >= _WORTH_SAYING * whole
+    ]
     return [f"Of an iteration's {text.seconds(whole)}, {'; '.join(found)}"] if found else []
 
 

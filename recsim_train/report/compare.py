@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from recsim_train.report import compression, cuts, text
+from recsim_train.report import compression, cuts, naming, text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.gap import Gap, divided
 from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
@@ -215,7 +215,8 @@ class Comparison:
                 "predicted_rounds_per_second": self.rounds and self.rounds.predicted,
                 "measured_rounds_per_second": self.rounds and self.rounds.measured,
                 "rounds_error": self.rounds and self.rounds.signed_error,
-                "bottleneck": p.bottleneck,
+                "bottleneck": naming.bottleneck(p.binding),
+                "binding": p.binding,
                 "bound_eps": p.bound_eps,
                 "status": self.real.status,
                 "loss": m.loss,

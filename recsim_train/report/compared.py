@@ -8,7 +8,6 @@ from itertools import chain
 
 from recsim_train.report import anatomy, cuts, elsewhere, naming, text, tiles, what_if
 from recsim_train.report import document as doc
-from recsim_train.report.advice import advice
 from recsim_train.report.cards import environments
 from recsim_train.report.caveats import doubts_of
 from recsim_train.report.compare import Comparison
@@ -184,8 +183,8 @@ class Compared:
     def _limits(self, record: RunRecord, number: object, *more: str) -> list[doc.Item]:
         """What binds a prediction, what nothing can beat, and what would change it."""
         summary = record.summary
-        binds, bound = advice(summary), summary.bound_eps
-        said = [f"What binds the prediction: {binds.whole}"] if binds else []
+        binds, bound = naming.bottleneck(summary.binding), summary.bound_eps
+        said = [f"What binds the prediction: {naming.phrase(binds)}"] if binds else []
         if bound and not anatomy.bounds(summary):
             said.append(f"On this profile it could never exceed {text.rate(bound)} examples/s")
         said = stopped([*said, *limits(summary), *more])

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from recsim_train.report import text
-from recsim_train.report.advice import advice
+from recsim_train.report import naming, text
 from recsim_train.report.compare import Comparison, comparison_of
 from recsim_train.report.elsewhere import Elsewhere
 from recsim_train.report.machine import beside
@@ -238,8 +237,8 @@ def headlines(findings: Findings) -> list[str]:
             speed = _measured(record)
             each.append(f"{names[record.path]}: measured {speed}{_ended(record)}")
             continue
-        binds = advice(record.summary)
-        limit = f"; it is limited by {binds.what}" if binds else ""
+        binds = record.summary.binding
+        limit = f"; it is limited by {naming.binds(binds)}" if binds else ""
         each.append(f"{names[record.path]}: predicted {rated(entry_of_run(record))}{limit}")
     if len(predictions) < 2:
         return each if predictions or not each else [NO_PAIR, *each]

@@ -4,9 +4,11 @@ ledger. Readers know network cards and interpreter locks; our own names are show
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from recsim_train.results.summary import OTHER
 from recsim_train.trace import ledger
+from recsim_train.trace.binding import NAMES, Binding, name_of
 
 _RESOURCES = {
     "cores": "cores",
@@ -19,6 +21,17 @@ _RESOURCES = {
     "up": "uplink, outwards",
     "down": "uplink, inwards",
 }
+_SERIAL = {
+    "own_compute": "computation in each training loop",
+    "compute": "computation in loops and servers",
+    "readers": "waiting for readers",
+    "queueing": "queueing for what others use",
+    "transfer": "bytes on their way",
+    "waiting": "waiting for other loops",
+    "latency": "latency",
+    "unknown": "nothing known",
+}
+"""What binds where no resource is saturated, by `Binding.what`."""
 _PHRASES = (
     (r"NIC send of (\w+(?:\[[\d-]+\])?)", r"the network card of \1, sending"),
     (r"NIC receive of (\w+(?:\[[\d-]+\])?)", r"the network card of \1, receiving"),
@@ -103,6 +116,45 @@ def resource(name: str) -> str:
     """One that is used: "trainer[0].interpreter" is trainer 0's interpreter lock."""
     owner, _, part = name.partition(".")
     return f"{instance(owner)}: {_RESOURCES[part]}" if part in _RESOURCES else name
+
+
+def bottleneck(binding: Binding | None) -> str | None:
+    """What binds, as calls and documents say it, with our own names; None: of a measurement."""
+    if binding is None or binding.said:
+        return binding.said if binding else None
+    if binding.what in NAMES:
+        return name_of(binding.resource)
+    share = "" if binding.share is None else f" ({binding.share:.0%} of an iteration)"
+    which = "of those that training waits for, the" if binding.others_busier else "the"
+    return (
+        f"{_SERIAL.get(binding.what)}{share}: no resource is saturated; {which} busiest, "
+        f"{name_of(binding.resource)}, is {binding.busy:.0%} busy"
+    )
+
+
+def binds(binding: Binding | None, *, numbered: bool = True) -> str:
+    """The same in few words: "the network card of dense server 1, receiving", or of any of several
+    equal processes, not ``numbered``."""
+    known = typed(binding)
+    saturated = known.what in NAMES
+    what = name_of(known.resource) if saturated else _SERIAL.get(known.what, known.said)
+    return phrase(what if numbered else re.sub(r"\[\d+\]", "", what))
+
+
+def typed(binding: Binding | None) -> Binding:
+    """What is known of it: of an earlier version's what its words begin with."""
+    known, owner = binding or Binding("unknown"), r"(?:the )?([^\s,]+)"
+    read = (
+        replace(known, what=what, resource=f"{''.join(named.groups())}.{what}")
+        for what, words in (NAMES | _SERIAL).items()
+        if (named := re.match(words.format(owner), known.said))
+    )
+    return next(read, known)
+
+
+def class_words(name: str) -> str:
+    """A class of resources, by its key, as what is known beforehand says it."""
+    return "the work of a loop by itself" if name == "loops" else name
 
 
 def phrase(said: str) -> str:

@@ -14,7 +14,6 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data
 from recsim_train.config.validate import parse
 from recsim_train.report import anatomy, compression, cost, naming, text, what_if
-from recsim_train.report.advice import advice
 from recsim_train.report.document import (
     Chapter,
     Column,
@@ -80,8 +79,8 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
         "compression": [compression.cell(d) for d in found],
         "memory": [_memory(run) for run in runs],
         cost.HEAD: [cost.cell(d) for d in found],
-        "what binds": [binds.what if (binds := advice(d)) else text.NONE for d in found],
-        "bound by": [naming.phrase(d.bottleneck or text.NONE) for d in found],
+        "what binds": [naming.binds(d.binding) if d.binding else text.NONE for d in found],
+        "bound by": [naming.phrase(naming.bottleneck(d.binding) or text.NONE) for d in found],
         "train loss": [_training(d) for d in found],
         "loss": [text.number(d.loss, 4) for d in found],
         "AUC": [text.number(d.auc, 4) for d in found],

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recsim_train.report import text
-from recsim_train.report.advice import advice
+from recsim_train.report import naming, text
+from recsim_train.report.advice import remedy
 from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Tile
 from recsim_train.report.findings import Findings
@@ -106,8 +106,9 @@ def of_prediction(
         way = "at once" if other < eps else "in turn"
         said = f"{found[0].said}; {text.rate(other)} if loops come to the busiest server {way}"
         found[0] = replace(found[0], said=said)
-    if (binds := advice(summary)) is not None:
-        found.append(Tile("what binds", Cell(binds.what, hover=binds.whole), f"{binds.do}."))
+    if (whole := naming.bottleneck(summary.binding)) is not None:
+        binds = Cell(naming.binds(summary.binding), hover=naming.phrase(whole))
+        found.append(Tile("what binds", binds, f"{remedy(summary)}."))
     if (memory := _memory(record)) is not None:
         found.append(memory)
     return found

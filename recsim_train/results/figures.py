@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from recsim_train.results.folder import clean_document
 from recsim_train.results.statistics import Distribution
+from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 
 
@@ -61,7 +62,7 @@ class Summary:
     examples: int
     bytes_sent: int
     """By all processes in the counted window."""
-    bottleneck: str | None
+    binding: Binding | None
     bound_eps: float | None
     """Examples per second that no prediction can exceed."""
     loss: float | None
@@ -119,12 +120,14 @@ def document_of(summary: Summary) -> dict[str, Any]:
 
 
 def summary_of(document: dict[str, Any]) -> Summary:
-    """Back from `document_of`; what it does not know is left out.
+    """Back from `document_of`; what it does not know is left out. An earlier version's says what
+    binds in words.
 
     Raises ValueError, a phrase that names the first key that is missing or not what it should be.
     """
+    older = {"binding": (said := document.get("bottleneck")) and {"said": said}}
     try:
-        return _SUMMARY.validate_python(document)
+        return _SUMMARY.validate_python(older | document)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import fcntl
 import hashlib
+import io
 import itertools
 import json
 import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -124,6 +126,16 @@ def json_bytes(content: object, indent: int = 2) -> bytes:
     """A document as `read_json` reads it; ValueError for NaN and infinity."""
     text = json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
+
+
+def csv_bytes(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """A table for spreadsheets, of some of the rows' columns."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    cells = ([row[column] for column in columns] for row in rows)
+    shown = ([json.dumps(c) if isinstance(c, dict | list) else c for c in row] for row in cells)
+    writer.writerows([columns, *shown])
+    return stream.getvalue().encode()
 
 
 def read_json(path: Path) -> Any:

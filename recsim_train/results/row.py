@@ -10,6 +10,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Summary, document_of
 from recsim_train.results.folder import clean_document
 from recsim_train.results.whole import BILLION, whole_training
+from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 
 COMPLETE, DOES_NOT_FIT, FAILED = "complete", "does not fit", "failed"
@@ -54,6 +55,7 @@ COLUMNS: Mapping[str, str] = {
     "wall_seconds": "double",
     "stopped": "string",
     "run_id": "string",
+    "binding": "json",
     "utilisation": "json",
     "bounds": "json",
     "time_by_effect": "json",
@@ -72,7 +74,8 @@ hour and a billion examples, in ``currency``, where all have a price; ``cores``:
 ``examples_per_step``: that one step of the whole job processes, an iteration of every training
 loop; ``nic_bytes``: for each such step, bytes of frames that all NICs of hosts of their own sent,
 from start to end; ``notes``: what a reader must know of it, one sentence each;
-``cpu_per_example``: seconds by "role.what"."""
+``cpu_per_example``: seconds by "role.what"; ``binding``: a `Binding` as JSON;
+``bottleneck``: the same in words, which reports make of it."""
 
 
 def row_of(
@@ -144,6 +147,12 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
         "memory_bytes": max((use.bytes for use in uses), default=None),
         "memory_share": max(shares, default=None),
     }
+
+
+def binding_of(row: Mapping[str, Any]) -> Binding | None:
+    """What binds; of an earlier version's row in its words alone. None: nothing is known of it."""
+    known = row.get("binding") or ((said := row.get("bottleneck")) and {"said": said})
+    return None if not known else Binding(**known)
 
 
 def cpu_by_line(summary: Summary) -> dict[str, float] | None:

@@ -55,7 +55,7 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summa
         seconds=speed.seconds,
         examples=speed.examples,
         bytes_sent=sum(t.bytes for t in outcome.totals.values()),
-        bottleneck=outcome.bottleneck,
+        binding=outcome.binding,
         bound_eps=outcome.bound_eps,
         loss=outcome.loss,
         auc=outcome.auc,
@@ -75,7 +75,7 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summa
         counted_iterations=len(done),
         count_by_effect=counts_by_effect(trained),
         synchronisation=synchronisation(plan, outcome, done),
-        utilisation={u.resource: u.busy for u in outcome.utilisation},
+        utilisation=outcome.utilisation,
         facts=outcome.facts,
     )
 

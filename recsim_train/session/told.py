@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recsim_train.evaluate.asymptotic import AsymptoticBounds, class_words
+from recsim_train.evaluate.asymptotic import AsymptoticBounds
 from recsim_train.placement.plan import Plan
-from recsim_train.report import text
+from recsim_train.report import naming, text
 from recsim_train.report.runs import title
 from recsim_train.trace.progress import about, between
 from recsim_train.trace.record import Outcome
@@ -20,13 +20,13 @@ def before(plan: Plan, known: AsymptoticBounds) -> str:
     takes = f"simulating {_name(plan)}: takes {_duration(known)}"
     if known.bound is None:
         return takes
-    binds = class_words(next(iter(known.bounds)))
+    binds = naming.class_words(next(iter(known.bounds)))
     return f"{takes}; at a glance at most about {text.rate(known.bound)} examples/s ({binds})"
 
 
 def verdicts(known: AsymptoticBounds) -> Iterator[str]:
     """What ``--dry-run`` says of a prediction, the tightest bounds first."""
-    bounds = [(text.rate(eps), class_words(name)) for name, eps in known.bounds.items()]
+    bounds = [(text.rate(eps), naming.class_words(name)) for name, eps in known.bounds.items()]
     if bounds:
         (eps, what), *further = bounds[:_SHOWN]
         then = ", ".join(f"{more} ({other})" for more, other in further)
@@ -44,8 +44,8 @@ def headline(plan: Plan, outcome: Outcome) -> str:
     speed = outcome.speed
     if speed is None or speed.examples_per_second is None:
         return f"predicted {_name(plan)}: too short for a throughput"
-    found = text.rate(speed.examples_per_second)
-    said = f"predicted {_name(plan)}: {found} examples/s, bound by {outcome.bottleneck}"
+    found, binds = text.rate(speed.examples_per_second), naming.bottleneck(outcome.binding)
+    said = f"predicted {_name(plan)}: {found} examples/s, bound by {binds}"
     if outcome.bound_eps:
         said += f"; nothing can beat {text.rate(outcome.bound_eps)}"
     asked = bool(plan.experiment.simulation.what_if_steps)

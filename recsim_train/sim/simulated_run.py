@@ -66,7 +66,6 @@ class SimulatedRun:
         """Steps after which the loops do the same again, as far as a settled run shows it."""
         self.booked: Booked = {}
         """CPU seconds of the counted window, once its bounds are known."""
-        self.busiest: str | None = None
         """The resource that is used most, of those that training waits for; None: not known yet."""
 
     def run(
@@ -256,7 +255,7 @@ class SimulatedRun:
             return
         (start, before), (end, after) = self._window
         used = [last - first for first, last in zip(before, after, strict=True)]
-        self.busiest = add_bounds(outcome, runtime, self._all, used, start, end)
+        add_bounds(outcome, runtime, self._all, used, start, end)
         self.booked = runtime.machines.books.between(start, end)
         facts, spent = outcome.facts, runtime.machines.cpu_seconds(used)
         facts.nic_bytes = nic_bytes(runtime, self._all)

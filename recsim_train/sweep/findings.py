@@ -29,6 +29,7 @@ from recsim_train.report.winner import (
     sizes,
 )
 from recsim_train.results.interval import of_row
+from recsim_train.results.row import binding_of
 from recsim_train.sweep.answers import SCALING, SettingAnswer, SweepQuestion, answers
 from recsim_train.sweep.axes import Axis, axis_of
 from recsim_train.sweep.folder import SweepRecord
@@ -224,10 +225,11 @@ class SweepFindings:
             shared = _settings(rows[0], others)
             at = f" (at {', '.join(shared)})" if shared else ""
             return f"{axis.label} {listed([written(v) for v in values])}{at}"
-        names = []
-        for row in rows:
-            parts = [self.strategy(row)] if len(self.strategies) > 1 else []
-            names.append(" at ".join(filter(None, [*parts, self.settings(row)])))
+        several = len(self.strategies) > 1
+        names = [
+            " at ".join(filter(None, [self.strategy(row) * several, self.settings(row)]))
+            for row in rows
+        ]
         return listed([name or self.strategy(rows[0]) for name in names])
 
     @property
@@ -246,13 +248,11 @@ class SweepFindings:
         more than one point has."""
         if self.fastest is not None:
             return []
-        said = []
-        for size in self.sizes:
-            rows = of_size(self.done, size)
-            if len(entries := contenders(rows)) > 1:
-                found = self._finding(choose(entries), rows)
-                said.append(f"At {size or 0:,} examples a step {found}")
-        return said
+        return [
+            f"At {size or 0:,} examples a step {self._finding(choose(entries), rows)}"
+            for size in self.sizes
+            if len(entries := contenders(rows := of_size(self.done, size))) > 1
+        ]
 
     @cached_property
     def answers(self) -> list[SettingAnswer]:
@@ -364,12 +364,10 @@ def _settings(row: Row, axes: Iterable[Axis]) -> list[str]:
 
 
 def _short(row: Row) -> Row:
-    return {key: value for key, value in row.items() if not isinstance(value, dict)}
+    return {k: v for k, v in row.items() if k == "binding" or not isinstance(v, dict)}
 
 
 def binding(row: Row) -> str:
     """What binds, without which one of several equal processes: "network card of dense server,
     receiving"."""
-    phrase = str(row["bottleneck"] or "nothing known")
-    phrase = re.split(r":| \(", phrase, maxsplit=1)[0]
-    return naming.phrase(re.sub(r"\[\d+\]", "", phrase))
+    return naming.binds(binding_of(row), numbered=False)

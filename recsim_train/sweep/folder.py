@@ -5,7 +5,6 @@ While a sweep is unfinished each finished point has a small file, so that nothin
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import shutil
@@ -15,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import UserError
+from recsim_train.report import naming
 from recsim_train.results.environment import made_anew
 from recsim_train.results.folder import (
     SWEEP,
     clean_document,
+    csv_bytes,
     is_sweep,
     json_bytes,
     newest_first,
@@ -26,7 +27,7 @@ from recsim_train.results.folder import (
     read_json,
     writing,
 )
-from recsim_train.results.row import COLUMNS, COMPLETE
+from recsim_train.results.row import COLUMNS, COMPLETE, binding_of
 from recsim_train.signals import note_finished
 
 FORMAT = 1
@@ -96,7 +97,8 @@ class SweepFolder:
         values = self.header["points"][number]["values"]
         row = self.rows[number]
         full = {"point": number} | {key: values.get(key) for key in self.header["axes"]}
-        return full | {column: row.get(column) for column in COLUMNS}
+        said = {"bottleneck": naming.bottleneck(binding_of(row))}
+        return full | {column: row.get(column) for column in COLUMNS} | said
 
 
 def header_of(
@@ -246,11 +248,4 @@ def _csv(rows: Sequence[Mapping[str, Any]], header: Mapping[str, Any]) -> bytes:
     """The table without the columns that hold figures by name, for spreadsheets."""
     wide = [c for c, kind in COLUMNS.items() if kind == "json" and c not in ("options", "notes")]
     columns = [c for c in _types(header) if c not in wide]
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow(
-            json.dumps(row[c]) if isinstance(row[c], dict | list) else row[c] for c in columns
-        )
-    return stream.getvalue().encode()
+    return csv_bytes(columns, rows)

@@ -22,6 +22,7 @@ from recsim_train.report.write import Report, kept
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import base_path, writable
 from recsim_train.results.interval import of_row
+from recsim_train.results.row import binding_of
 from recsim_train.sweep.answers import headline
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
@@ -154,10 +155,10 @@ def _tiles(findings: SweepFindings) -> list[doc.Tile]:
     best = "one of those that tie"
     if findings.fastest.clear or findings.fastest.cheaper:
         best = "fastest point" if findings.fastest.clear else "cheapest of those that tie"
-    what = binding(row)
+    do = relief(binding_of(row))
     found += [
         throughput(best, entry.eps, known),
-        doc.Tile("what binds", doc.Cell(what), f"{do}." if (do := relief(what)) else "there"),
+        doc.Tile("what binds", doc.Cell(binding(row)), f"{do}." if do else "there"),
     ]
     if row["memory_share"] is not None:
         share = text.percent(row["memory_share"])

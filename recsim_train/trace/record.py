@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 
 
@@ -121,16 +122,6 @@ class Recorder:
             self.dropped_spans += 1
 
 
-@dataclass(slots=True)
-class Utilisation:
-    """Busy share of one resource over the counted window."""
-
-    resource: str
-    """Such as "machine.cores", "trainer[0].nic.tx", "trainer[0].interpreter"."""
-    busy: float
-    """Mean share of capacity in use, 0..1."""
-
-
 @dataclass(frozen=True, slots=True)
 class Throughput:
     """Examples per second while all training loops are at counted iterations."""
@@ -158,9 +149,11 @@ class Outcome:
     """Counted iterations per training loop that were really done (an early stop does fewer)."""
     speed: Throughput | None = None
     """Simulator: the throughput as it estimates it; None: it follows from the iterations."""
-    utilisation: list[Utilisation] = field(default_factory=list)
-    bottleneck: str | None = None
-    """Simulator: the binding resource, in one phrase."""
+    utilisation: dict[str, float] = field(default_factory=dict)
+    """Simulator: busy share of the counted window, 0..1, by resource: "machine.cores",
+    "trainer[0].nic.tx", "trainer[0].interpreter"."""
+    binding: Binding | None = None
+    """Simulator: what limits it."""
     bound_eps: float | None = None
     """Simulator: examples per second that the binding resource cannot exceed."""
     loss: float | None = None

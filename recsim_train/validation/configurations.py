@@ -15,15 +15,25 @@ from recsim_train.config.dump import comparison_key
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.validation import Tier
+from recsim_train.report import naming
 from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.folder import hash_of
 from recsim_train.results.interval import of_row
+from recsim_train.results.row import binding_of
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
+from recsim_train.trace.binding import NAMES, Binding
 from recsim_train.validation import emulated
 from recsim_train.workload.shape import moved_bytes, net_work
 
 REGIMES = ("compute", "server", "lock", "latency")
+_REGIME_OF = {
+    "cores": "compute",
+    "own_compute": "compute",
+    "compute": "compute",
+    "interpreter": "lock",
+    "queueing": "server",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +60,14 @@ class Predicted:
     """Examples per second if only the net's arithmetic or its bytes counted."""
     bottleneck: str
     """What binds, in one phrase."""
+    regime: str
+    """One of `REGIMES`, or of an emulated cluster of `emulated.REGIMES`."""
     cpu: dict[str, float] = field(default_factory=dict)
     """CPU seconds of one example by "role.what"; empty: not known."""
-    binds: str = ""
-    """Of an emulated cluster: one of `emulated.REGIMES`."""
     queue: str = ""
-    """The same: as ``network.queue``."""
+    """Of an emulated cluster: as ``network.queue``."""
     compute: str = ""
     """The same: as ``execution.compute``."""
-
-    @property
-    def regime(self) -> str:
-        """One of `REGIMES`, by what binds, or ``binds``."""
-        return self.binds or regime(self.bottleneck)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +84,15 @@ class Measured:
     """As `Predicted.cpu`."""
 
 
-def regime(bottleneck: str) -> str:
-    """Which kind of limit a prediction's own phrase names.
+def regime(binding: Binding | None) -> str:
+    """Which kind of limit binds.
 
     lock: a trainer's interpreter lock; server: any resource of a server, or queueing where nothing
     is saturated; compute: cores, or computation in loops; latency: waiting for messages and others.
     """
-    binding = bottleneck.partition(":")[0]  # behind it stands what does not bind
-    if "_server[" in binding or binding.startswith("queueing"):
-        return "server"
-    if binding.startswith("interpreter lock"):
-        return "lock"
-    return "compute" if binding.startswith(("cores", "computation")) else "latency"
+    known = binding or Binding()
+    server = known.what in NAMES and "server[" in known.resource
+    return "server" if server else _REGIME_OF.get(known.what, "latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +262,11 @@ def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predi
     spec, choice = job.loaded.experiment, job.plan.strategy
     # how long it is measured does not make it another setting
     alone = spec.with_({"roles.trainers": 1, "training.steps": 1, "training.warmup_steps": 0})
-    of_cluster = {}
+    binding = binding_of(row)
+    of_cluster = {"regime": regime(binding)}
     if tier == "emulated":
         of_cluster = {
-            "binds": emulated.regime(row),
+            "regime": emulated.regime(row),
             "queue": job.profile.network.queue,
             "compute": spec.execution.compute,
         }
@@ -280,7 +283,7 @@ def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predi
         interval=of_row(row),
         bound=row["bound_eps"],
         roofline=roofline(job),
-        bottleneck=row["bottleneck"] or "",
+        bottleneck=naming.bottleneck(binding) or "",
         cpu=row["cpu_per_example"] or {},
         **of_cluster,
     )

@@ -63,21 +63,16 @@ def regime(row: Mapping[str, Any]) -> str:
 
 def _class(resource: str, row: Mapping[str, Any]) -> str | None:
     owner, _, part = resource.partition(".")
-    role = "trainer" if owner.startswith("trainer[") else "server"
-    if owner.startswith("rack["):
-        return "uplink"
-    if part.startswith("nic."):
-        sent = {effect: size or 0.0 for effect, size in (row["bytes_by_effect"] or {}).items()}
-        together = sum(sent.get(effect.kind, 0.0) for effect in effects.COLLECTIVE)
-        if role == "trainer" and together > sum(sent.values()) / 2:
-            return "collective"
-        return f"{role} NIC"
-    if part in ("cores", "interpreter"):
-        return f"{role} cores"
     if resource == "loops":
         times = row["time_by_effect"] or {}
         return "trainer cores" if times.get("compute", 0.0) > sum(times.values()) / 2 else None
-    return None
+    role = "trainer" if owner.startswith("trainer[") else "server"
+    sent = {effect: size or 0.0 for effect, size in (row["bytes_by_effect"] or {}).items()}
+    together = sum(sent.get(effect.kind, 0.0) for effect in effects.COLLECTIVE)
+    collective = role == "trainer" and together > sum(sent.values()) / 2
+    nic, cores = "collective" if collective else f"{role} NIC", f"{role} cores"
+    kinds = {"nic.tx": nic, "nic.rx": nic, "cores": cores, "interpreter": cores}
+    return "uplink" if owner.startswith("rack[") else kinds.get(part)
 
 
 def emulated_figures(summary: Summary, experiment: Experiment) -> dict[str, Any]:

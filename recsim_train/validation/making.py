@@ -40,7 +40,7 @@ from recsim_train.validation.page import Validated, write
 
 _KEPT = (
     "examples_per_second", "eps_low", "eps_high", "calibration_low", "calibration_high",
-    "bound_eps", "bottleneck", "bytes_per_step", "seconds_per_iteration", "embedding_servers",
+    "bound_eps", "binding", "bytes_per_step", "seconds_per_iteration", "embedding_servers",
     "dense_servers", "operation_threads", "run_id", "bounds", "time_by_effect",
     "calibration_errors", "nic_bytes",
 )  # fmt: skip
@@ -187,7 +187,6 @@ def _predictions(
         "predictions": [
             {
                 **asdict(entry),
-                "regime": entry.regime,
                 "options": job.plan.strategy.options,
                 "figures": {name: row[name] for name in _KEPT},
                 "experiment": resolved(job.loaded.experiment),

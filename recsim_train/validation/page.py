@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -18,11 +16,11 @@ from recsim_train.report.machine import speed_sentence
 from recsim_train.report.publish import publish
 from recsim_train.report.what_if import made_of
 from recsim_train.results.drift import MOVED
-from recsim_train.results.folder import clean_document, json_bytes, put, writing
+from recsim_train.results.folder import clean_document, csv_bytes, json_bytes, put, writing
 from recsim_train.results.row import FAILED
 from recsim_train.signals import held
 from recsim_train.validation import folder as results
-from recsim_train.validation.configurations import Row, row_document
+from recsim_train.validation.configurations import row_document
 from recsim_train.validation.fidelity import (
     Errors,
     Fidelity,
@@ -103,21 +101,13 @@ def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
         ended = [run for run in folder.runs.values() if run["status"] != FAILED]
         gates.append(sound(len(ended), len(folder.broken)))
     made = Validated(folder, wanted, found, tuple(gates))
+    lines = [row_document(row) for row in found.rows]
     with writing(folder.path), held():
         put(folder.path / results.RESULT, json_bytes(made.document, indent=1))
-        put(folder.path / results.TABLE, _csv(found.rows))
+        put(folder.path / results.TABLE, csv_bytes(list(lines[0]), lines))
     pictures = draw(found)
     publish(folder.path, composed(made, pictures), pictures, "validation.md")
     return made
-
-
-def _csv(rows: Sequence[Row]) -> bytes:
-    stream = io.StringIO()
-    lines = [row_document(row) for row in rows]
-    writer = csv.DictWriter(stream, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return stream.getvalue().encode()
 
 
 def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:

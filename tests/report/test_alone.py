@@ -50,7 +50,7 @@ def test_a_prediction_alone_opens_with_itself(tmp_path: Path, factory: Any) -> N
     )
     said = (
         f"flat_ps: predicted {eps / 1e3:.1f}k examples/s ({ends[0] / 1e3:.1f}k to "
-        f"{ends[1] / 1e3:.1f}k); it is limited by machine.cores"
+        f"{ends[1] / 1e3:.1f}k); it is limited by cores of the machine"
     )
     assert heading(result) == f"{said}."
     terminal = printed(result, 200)

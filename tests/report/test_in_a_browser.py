@@ -12,6 +12,7 @@ import pytest
 from recsim_train.config.validation import Validation
 from recsim_train.report.write import report_on
 from recsim_train.sweep.page import report_on_sweep
+from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import CriticalPath, Facts, ProcessMemory, WhatIf
 from recsim_train.validation.folder import MEASURED, ValidationFolder
 from recsim_train.validation.page import write
@@ -38,7 +39,7 @@ def predicted(factory: Any, plan: Any) -> Any:
     """A prediction with everything that a page can show."""
     found = factory.outcome(plan, jitter=0.1)
     parts = {"compute": 0.004, "queueing": 0.002, "transfer": 0.001, "waiting": 0.0}
-    found.bottleneck = "interpreter lock of trainer[0]"
+    found.binding = Binding("interpreter", "trainer[0].interpreter", 0.95)
     found.facts = Facts(
         class_bounds={
             "trainer: interpreter lock": 21e3, "loops": 30e3, "embedding server: NIC receive": 1e9,

@@ -10,13 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from recsim_train import calls
 from recsim_train.config.errors import UserError
+from recsim_train.report import naming
 from recsim_train.results.rundir import ENVIRONMENT, MANIFEST, SUMMARY
-from recsim_train.sweep.folder import find_started
+from recsim_train.sweep.findings import SweepFindings
+from recsim_train.sweep.folder import find_started, read_sweep
 from tests.sweep.made import scaling
 
 Place = tuple[str | int, ...]
@@ -120,6 +123,36 @@ def test_no_key_of_a_sweep_is_needed_without_a_word(tmp_path: Path) -> None:
         assert not why or str(path) in why, place
         with suppress(UserError):  # as --resume does
             find_started(path, header, lambda _: None)
+
+
+LOCK = "interpreter lock of embedding_server[1]"
+
+
+def test_what_binds_was_said_in_words(tmp_path: Path, factory: Any) -> None:
+    path = factory.write(tmp_path / "run", factory.plan(), "simulated").path
+    summary = json.loads((path / SUMMARY).read_text())
+    del summary["binding"]
+    said = "waiting for readers (63% of an iteration): no resource is saturated; the busiest, ..."
+    for words, few, do in (
+        (LOCK, "interpreter lock of embedding server 1", "More servers: each is one process"),
+        (said, "waiting for readers", "More readers, or examples that are cheaper to read"),
+    ):
+        (path / SUMMARY).write_text(json.dumps({**summary, "bottleneck": words}))
+        made = calls.compare(tmp_path / "run").report
+        (tile,) = (t for t in made.tiles if t.title == "what binds")
+        assert tile.figure.text == few
+        assert tile.figure.hover == naming.phrase(words)
+        assert tile.said.startswith(do)
+
+
+def test_what_binds_was_a_column_of_words(tmp_path: Path) -> None:
+    path = scaling(tmp_path).record.path
+    table = pq.read_table(path / "sweep.parquet").drop(["binding", "bottleneck"])
+    words = pa.array([LOCK] * len(table))
+    pq.write_table(table.append_column("bottleneck", words), path / "sweep.parquet")
+    sweep = SweepFindings(read_sweep(path))
+    assert {row["bottleneck"] for row in sweep.done} == {LOCK}
+    assert sweep.bindings == ["interpreter lock of embedding server"]
 
 
 def test_a_figure_that_a_sweep_did_not_have_is_an_empty_column(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from recsim_train.config.cluster import Costs
 from recsim_train.report import naming, text
-from recsim_train.report.advice import advice
+from recsim_train.report.advice import remedy
 from recsim_train.report.document import Tile
 from recsim_train.report.write import report_on
+from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts, ProcessMemory, ServersNeeded, WhatIf
 
 GIB = 2.0**30
@@ -24,7 +25,7 @@ def shown(tiles: Any) -> dict[str, tuple[str, str]]:
 
 def prediction(factory: Any, plan: Any, **more: Any) -> Any:
     found = factory.outcome(plan, **more)
-    found.bottleneck = "NIC receive of dense_server[1]"
+    found.binding = Binding("nic.rx", "dense_server[1].nic.rx", 0.95)
     found.facts = Facts(
         calibration_ci95=(20e3, 40e3),
         servers_needed={"dense_server": ServersNeeded(1, 3, 1e3, 9e3)},
@@ -131,16 +132,15 @@ def test_a_page_of_predictions_opens_with_them(tmp_path: Path, factory: Any) -> 
 )
 def test_servers_for_which_there_is_no_host(factory: Any, left: int | None, said: str) -> None:
     facts = Facts(servers_needed={"dense_server": ServersNeeded(1, 3, 1e3, 9e3, left)})
-    found = advice(factory.summary(bottleneck="interpreter lock of dense_server[0]", facts=facts))
-    assert found is not None
-    assert found.do == f"3 dense servers instead of 1{said} would not bind"
+    lock = Binding("interpreter", "dense_server[0].interpreter", 0.95)
+    found = remedy(factory.summary(binding=lock, facts=facts))
+    assert found == f"3 dense servers instead of 1{said} would not bind"
 
 
 def test_a_servers_lock_takes_more_servers(factory: Any) -> None:
-    for whose, said in (("embedding_server[1]", "more servers"), ("trainer[0]", "more processes")):
-        found = advice(factory.summary(bottleneck=f"interpreter lock of {whose}"))
-        assert found is not None
-        assert said in found.do.lower()
+    for whose, said in (("embedding_server[1]", "More servers"), ("trainer[0]", "More processes")):
+        lock = Binding("interpreter", f"{whose}.interpreter", 0.95)
+        assert remedy(factory.summary(binding=lock)).startswith(said)
 
 
 def test_every_price_has_words() -> None:
@@ -153,10 +153,10 @@ ASKED = WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}, degrees=10)
 
 
 @pytest.mark.parametrize(
-    ("bottleneck", "facts", "do"),
+    ("binding", "facts", "do"),
     [
         (
-            "cores of the machine",
+            Binding("cores", "machine.cores", 0.95),
             Facts(
                 elasticities={"cores": 0.09, "latency": -0.02, "dense_servers": 0.2, "nic": 0.0},
                 elasticity_errors={"cores": 0.001, "latency": 0.001, "dense_servers": 0.001},
@@ -165,30 +165,22 @@ ASKED = WhatIf(step=0.1, runs=20, events=1000, cost=0.5, skipped={}, degrees=10)
             "One more dense server: +20.0 %; 10 % more cores: +9.0 %",
         ),
         (
-            "interpreter lock of trainer[0]",
+            Binding("interpreter", "trainer[0].interpreter", 0.95),
             Facts(elasticities={"costs.call": -0.05}, what_if=ASKED),
             "More processes with fewer threads each relieve it",
         ),
         (
-            "latency (40% of an iteration): no resource is saturated",
+            Binding("latency", "machine.cores", 0.5, 0.4),
             Facts(),
             "Larger batches: fewer requests for each example",
         ),
-        ("something new", Facts(), "Nothing that was asked changes it"),
+        (Binding("unknown", "machine.cores", 0.5), Facts(), "Nothing that was asked changes it"),
     ],
 )
 def test_what_binds_comes_with_what_to_do(
-    factory: Any, bottleneck: str, facts: Facts, do: str
+    factory: Any, binding: Binding, facts: Facts, do: str
 ) -> None:
-    found = advice(factory.summary(bottleneck=bottleneck, facts=facts))
-    assert found is not None
-    assert found.do == do
-    assert "[" not in found.what
-    assert "(" not in found.what
-
-
-def test_what_binds_is_not_known_of_a_measurement(factory: Any) -> None:
-    assert advice(factory.summary()) is None
+    assert remedy(factory.summary(binding=binding, facts=facts)) == do
 
 
 @pytest.mark.parametrize(

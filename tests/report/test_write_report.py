@@ -110,7 +110,7 @@ def test_the_page_says_what_was_found(runs: Path, tmp_path: Path) -> None:
         "recsim-train run experiments/quickstart.yaml",
         "recsim-train report",
         "normalised entropy",
-        "machine.cores (82 % busy)",
+        "What binds the prediction: cores of the machine",
         'name="viewport"',
         "prefers-color-scheme: dark",
     ):
@@ -152,7 +152,7 @@ def test_foreign_text_is_escaped(tmp_path: Path, factory: Any) -> None:
         surroundings=factory.environment(machine=evil, host=evil, versions={"torch": evil}),
     )
     outcome = factory.outcome(plan, world="real")
-    outcome.utilisation[0].resource = evil
+    outcome.utilisation = {evil: 0.5}
     factory.write(tmp_path, plan, "real", found=outcome, status="partial")
     result = report_on([tmp_path], tmp_path / "report")
     text = result.page.read_text(encoding="utf-8")
@@ -186,7 +186,7 @@ def test_a_pair_without_spans_or_utilisation(tmp_path: Path, factory: Any) -> No
     plan = factory.plan()
     for world in ("simulated", "real"):
         outcome = factory.outcome(plan, world=world)
-        outcome.spans, outcome.utilisation, outcome.dropped_spans = [], [], 99
+        outcome.spans, outcome.utilisation, outcome.dropped_spans = [], {}, 99
         factory.write(tmp_path, plan, world, found=outcome)
     result = report_on([tmp_path], tmp_path / "report")
     names = {p.stem for p in (result.out / "figures").iterdir()}
@@ -220,7 +220,7 @@ def test_tables_for_the_terminal(runs: Path, tmp_path: Path) -> None:
     show(finished(records), shown)
     show(report_on([runs], tmp_path / "report").report, shown)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
-    assert "machine.cores (82 % busy)" in printed
+    assert "cores of the machine" in printed
     assert "0.7410" in printed
     assert str(records[0].path) in printed
     assert "why: flat_ps" in printed

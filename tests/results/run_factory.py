@@ -30,8 +30,9 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord, write_run
 from recsim_train.results.summary import summarise
+from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
-from recsim_train.trace.record import Iteration, Outcome, Recorder, Span, Utilisation
+from recsim_train.trace.record import Iteration, Outcome, Recorder, Span
 
 MACHINE = "Testium 9000, 4 cores"
 OPTIONS = {
@@ -165,17 +166,17 @@ def outcome(
         spans=recorder.spans,
         dropped_spans=0,
         steps=steps,
-        utilisation=[
-            Utilisation("machine.cores", 0.82 / (1.1 if world == "real" else 1.0)),
-            Utilisation("trainer[0].interpreter", 0.31),
-            Utilisation("dense_server[0].nic.tx", 0.07),
-        ],
+        utilisation={
+            "machine.cores": 0.82 / (1.1 if world == "real" else 1.0),
+            "trainer[0].interpreter": 0.31,
+            "dense_server[0].nic.tx": 0.07,
+        },
     )
     if world == "real":
         found.loss, found.auc, found.normalized_entropy = 0.503, 0.741, 0.872
         found.facts = Facts(malformed_rows={"wrong number of fields": 3}, epochs=0.4)
     else:
-        found.bottleneck, found.bound_eps = "machine.cores (82 % busy)", 29_500.0
+        found.binding, found.bound_eps = Binding("cores", "machine.cores", 0.92), 29_500.0
         found.facts = Facts(epochs=0.4, events=12345)
     return found
 

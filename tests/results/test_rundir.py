@@ -110,7 +110,7 @@ def test_the_document_has_the_fields_of_the_contract(tmp_path: Path, factory: An
         "steps",
         "seconds",
         "bytes_sent",
-        "bottleneck",
+        "binding",
         "loss",
         "auc",
         "normalized_entropy",
@@ -130,7 +130,7 @@ def test_the_document_has_the_fields_of_the_contract(tmp_path: Path, factory: An
         assert set(fields) <= set(document)
         json.dumps(document, allow_nan=False)
     assert simulated["loss"] is simulated["auc"] is simulated["train_loss_first"] is None
-    assert real["bottleneck"] is real["bound_eps"] is None
+    assert real["binding"] is real["bound_eps"] is None
     assert real["train_loss_first"] > real["train_loss_last"]
     assert Path(real["run_dir"]).is_dir()
     assert simulated["world"] == "simulated"

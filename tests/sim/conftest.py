@@ -167,7 +167,7 @@ def eps() -> Callable[[Plan, Cluster], float]:
         assert outcome.bound_eps is not None
         # between hosts frames wait in queues when the counted window begins and when it ends
         assert found <= outcome.bound_eps * (1 + (1e-9 if cluster.colocate else 3e-3))
-        assert all(0 <= u.busy <= 1 for u in outcome.utilisation)
+        assert all(0 <= busy <= 1 for busy in outcome.utilisation.values())
         return found
 
     return run

@@ -260,7 +260,7 @@ def test_one_process_sends_nothing(
     assert outcome.totals
     assert all(total.bytes == 0 for total in outcome.totals.values())
     assert outcome.facts.header_bytes == 0
-    busy = {u.resource: u.busy for u in outcome.utilisation}
+    busy = outcome.utilisation
     assert busy["trainer[0].nic.tx"] == busy["trainer[0].nic.rx"] == 0.0
     assert busy["trainer[0].cores"] > 0.0
 

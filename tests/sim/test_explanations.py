@@ -13,7 +13,8 @@ from recsim_train.results.statistics import throughput, throughput_within
 from recsim_train.sim.accounts import COMPUTE, QUEUEING, TRANSFER, WAITING, Account, Chain
 from recsim_train.sim.fluid.solver import Fluid
 from recsim_train.sim.pricing import Pricing
-from recsim_train.sim.why.usage import by_class, class_of, over_time
+from recsim_train.sim.why.usage import by_class, over_time
+from recsim_train.trace.binding import class_of
 from recsim_train.trace.facts import Busiest, CriticalPath
 from recsim_train.trace.record import Iteration, Outcome
 from recsim_train.workload.shape import dense_parameters
@@ -116,8 +117,8 @@ def test_a_full_server_makes_queues(plans: Plans, clusters: Clusters) -> None:
     assert needed is not None
     assert needed["dense_server"].hosts_left is None
     assert needed["dense_server"].needed > 1
-    assert outcome.bottleneck is not None
-    assert "dense_server" in outcome.bottleneck
+    assert outcome.binding is not None
+    assert outcome.binding.resource.startswith("dense_server")
 
 
 def test_enough_servers_are_enough(plans: Plans, clusters: Clusters) -> None:
@@ -152,7 +153,7 @@ def test_busy_shares_over_time_are_the_utilisation(plans: Plans, clusters: Clust
     for shares in curve.busy.values():
         assert len(shares) == len(edges) - 1
         assert all(0.0 <= s <= 1.0 for s in shares)
-    busy = {u.resource: u.busy for u in outcome.utilisation}
+    busy = outcome.utilisation
     counted = [(a, b) for a, b in zip(edges, edges[1:], strict=False) if a > 0.2 * edges[-1]]
     named = curve.busiest["dense server: NIC receive"]
     mean = sum(s * (b - a) for s, (a, b) in zip(named.busy[-len(counted) :], counted, strict=True))

@@ -100,7 +100,7 @@ def test_one_that_shares_equally_does_what_those_do_that_it_stands_for(
         every.speed.examples_per_second, rel=1e-9
     )
     assert folded.bound_eps == pytest.approx(every.bound_eps, rel=1e-9)
-    assert folded.bottleneck is not None
+    assert folded.binding is not None
 
 
 @pytest.mark.usefixtures("equal_shares")

@@ -12,6 +12,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.topology import MixedHosts
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
+from recsim_train.report.naming import bottleneck
 from recsim_train.sim.host.memory_check import check_memory
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations
@@ -51,8 +52,8 @@ def test_speed_scales_every_computation(
         assert b.start == pytest.approx(2 * a.start, rel=1e-9)
         assert b.end == pytest.approx(2 * a.end, rel=1e-9)
     assert half.bound_eps == pytest.approx(0.5 * float(str(whole.bound_eps)), rel=1e-9)
-    assert half.bottleneck == whole.bottleneck
-    busy = [{u.resource: u.busy for u in o.utilisation} for o in (whole, half)]
+    assert bottleneck(half.binding) == bottleneck(whole.binding)
+    busy = [o.utilisation for o in (whole, half)]
     assert busy[1] == pytest.approx(busy[0])
 
 
@@ -119,12 +120,12 @@ def test_cores_and_nic_of_a_host_bind(
     slow_rows = {"gather_row": "20 us"}
     one_core = mixed(embedding_server=[{"count": 1}, {"cores": 1}])
     outcome = outcome_of(plan, clusters(prices=slow_rows, mixed=one_core))
-    assert outcome.bottleneck == "cores of embedding_server[1]"
+    assert bottleneck(outcome.binding) == "cores of embedding_server[1]"
     assert outcome.facts.cores["embedding_server[0]"] == 8
     assert outcome.facts.cores["embedding_server[1]"] == 1
     narrow = mixed(embedding_server=[{"count": 1, "nic": "20 Mbit/s"}, {}])
     outcome = outcome_of(plan, clusters(mixed=narrow))
-    assert "embedding_server[0]" in str(outcome.bottleneck)
+    assert "embedding_server[0]" in str(outcome.binding)
     bounds = outcome.facts.bounds
     assert min(bounds, key=bounds.__getitem__).startswith("embedding_server[0].nic")
     # all wait for the one server that is worse than the others
@@ -151,7 +152,7 @@ def test_a_slow_reader_binds(
     scope = reading_of(plan, plan.reader_of(plan.feeding[0]))
     work = operations.seconds(operations.cost("reading", scope), price)[0]
     outcome = outcome_of(plan, slow)
-    assert outcome.bottleneck == "parsing thread of reader[1]"
+    assert bottleneck(outcome.binding) == "parsing thread of reader[1]"
     seconds = loop_seconds(outcome)
     assert seconds["trainer[0].worker[0]"] == pytest.approx(work, rel=0.02)
     assert seconds["trainer[1].worker[0]"] == pytest.approx(work / 0.5, rel=0.02)

@@ -10,6 +10,7 @@ import pytest
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.reading import reading_of
+from recsim_train.report.naming import bottleneck
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations
 from tests.simulated import simulate
@@ -31,11 +32,11 @@ def test_bounds_are_capacity_over_use(
     plan, cluster = plans(roles=SERVERS), clusters(nic=nic)
     outcome, speed = outcome_of(plan, cluster), eps(plan, cluster)
     bounds = outcome.facts.bounds
-    used = [u for u in outcome.utilisation if u.busy > 0]
+    used = {name: busy for name, busy in outcome.utilisation.items() if busy > 0}
     assert len(used) > 8
-    for u in used:
+    for name, busy in used.items():
         # busy = speed / bound, but for iterations that the window cuts
-        assert speed * (1 - 1e-9) <= u.busy * bounds[u.resource] <= 1.1 * speed
+        assert speed * (1 - 1e-9) <= busy * bounds[name] <= 1.1 * speed
     assert outcome.bound_eps == min(bounds.values())
 
 
@@ -113,7 +114,7 @@ def test_nic_binds_then_doubling_it_nearly_doubles_speed(
 ) -> None:
     plan = plans(roles={**SERVERS, "embedding_servers": 1}, training={"threads": 4}, data=FAST_DATA)
     slow, fast = clusters(nic="50 Mbit/s"), clusters(nic="100 Mbit/s")
-    assert "NIC" in str(outcome_of(plan, slow).bottleneck)
+    assert "NIC" in str(bottleneck(outcome_of(plan, slow).binding))
     assert eps(plan, fast) == pytest.approx(2 * eps(plan, slow), rel=0.1)
 
 
@@ -139,7 +140,7 @@ def test_servers_that_bind_scale(
     many = {"trainers": 4, "dense_servers": 1}
     one = plans(roles={**many, "embedding_servers": 1})
     two = plans(roles={**many, "embedding_servers": 2})
-    assert outcome_of(one, cluster).bottleneck == "cores of embedding_server[0]"
+    assert bottleneck(outcome_of(one, cluster).binding) == "cores of embedding_server[0]"
     assert eps(two, cluster) == pytest.approx(2 * eps(one, cluster), rel=0.1)
 
 
@@ -156,7 +157,7 @@ def test_processes_of_one_machine_share_its_cores(
     plan = plans(roles={**SERVERS, "trainers": 12}, training={"steps": 100})
     shared = clusters(colocate=True, cores=2)
     wide = clusters(colocate=True, cores=4)
-    assert outcome_of(plan, shared).bottleneck == "cores of the machine"
+    assert bottleneck(outcome_of(plan, shared).binding) == "cores of the machine"
     assert eps(plan, wide) == pytest.approx(2 * eps(plan, shared), rel=0.15)
     crowded = clusters(colocate=True, cores=2, contention=0.8)
     assert eps(plan, crowded) == pytest.approx(0.8 * eps(plan, shared), rel=0.02)
@@ -176,7 +177,7 @@ def test_interpreter_lock_binds_with_many_threads(
 ) -> None:
     cluster = clusters(cores=64, prices={"interpreter": "40 us", "call": "10 us"})
     few, many, most = (plans(training={"threads": n}, data=FAST_DATA) for n in (1, 8, 16))
-    assert outcome_of(most, cluster).bottleneck == "interpreter lock of trainer[0]"
+    assert bottleneck(outcome_of(most, cluster).binding) == "interpreter lock of trainer[0]"
     assert eps(most, cluster) == pytest.approx(eps(many, cluster), rel=0.03)
     assert eps(many, cluster) < 4 * eps(few, cluster)
 
@@ -204,11 +205,10 @@ def test_slow_readers_bind(
     near = 0.02 if readers else 0.04
     assert eps(plan, cluster) == pytest.approx(bound(cluster), rel=near)
     if readers:
-        assert outcome.bottleneck == "parsing thread of reader[0]"
+        assert bottleneck(outcome.binding) == "parsing thread of reader[0]"
     else:
         # one thread of each loop, which parses without the interpreter's lock
-        assert outcome.bottleneck is not None
-        assert outcome.bottleneck.startswith("waiting for readers")
+        assert str(bottleneck(outcome.binding)).startswith("waiting for readers")
     assert eps(plan, quick) == pytest.approx(bound(quick), rel=near)
 
 
@@ -226,7 +226,7 @@ def test_latency_binds_and_says_so(
     plan = plans("allreduce", roles={"trainers": 2, "embedding_servers": 1})
     slow = clusters(network={"latency": "5 ms"})
     outcome = outcome_of(plan, slow)
-    assert str(outcome.bottleneck).startswith("latency (")
+    assert str(bottleneck(outcome.binding)).startswith("latency (")
     # nothing is shared here, so one loop's own iteration gives the bound
     assert eps(plan, slow) == pytest.approx(outcome.bound_eps, rel=0.05)
     assert eps(plan, clusters(network={"latency": "10 ms"})) == pytest.approx(
@@ -240,12 +240,14 @@ def test_what_an_unsaturated_iteration_is_made_of(
     """The words follow what is made slow; nothing is near saturation in any of them."""
     alone = plans(roles={"trainers": 1, "embedding_servers": 1, "dense_servers": 1})
     slow_calls = clusters(prices={"gemm_flop": "50 ns"})
-    assert str(outcome_of(alone, slow_calls).bottleneck).startswith("computation in each training")
+    computing = outcome_of(alone, slow_calls)
+    assert str(bottleneck(computing.binding)).startswith("computation in each training")
     thin = outcome_of(alone, clusters(network={"connection_cap": "1 Mbit/s"}))
-    assert str(thin.bottleneck).startswith("bytes on their way (")
+    assert str(bottleneck(thin.binding)).startswith("bytes on their way (")
     trainers = plans("allreduce", roles={"trainers": 4, "embedding_servers": 1})
     uneven = clusters(jitter=1.5, prices={"gemm_flop": "1 ns"})
-    assert str(outcome_of(trainers, uneven).bottleneck).startswith("waiting for other loops (")
+    waiting = outcome_of(trainers, uneven)
+    assert str(bottleneck(waiting.binding)).startswith("waiting for other loops (")
 
 
 @pytest.mark.usefixtures("equal_shares")

@@ -13,6 +13,7 @@ from recsim_train.config.experiment import Table
 from recsim_train.config.topology import RackTopology, Traffic
 from recsim_train.placement.hosts import hosts_left, hosts_of
 from recsim_train.placement.plan import Plan
+from recsim_train.report.naming import bottleneck
 from recsim_train.sim.messages.gloo_group import Exchanged
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
@@ -277,7 +278,7 @@ def test_where_the_uplink_binds_doubling_it_doubles_speed(
 
     slow, fast = racked("40 Mbit/s"), racked("80 Mbit/s")
     outcome = outcome_of(plan, slow)
-    assert outcome.bottleneck in ("uplink out of rack[0]", "uplink into rack[1]")
+    assert bottleneck(outcome.binding) in ("uplink out of rack[0]", "uplink into rack[1]")
     bounds = outcome.facts.bounds
     assert outcome.bound_eps == min(bounds["rack[0].up"], bounds["rack[1].down"])
     slowly = eps(plan, slow)
@@ -319,8 +320,8 @@ def test_the_uplinks_bound_by_hand(plans: Plans, clusters: Clusters, outcome_of:
     bounds = outcome.facts.bounds
     # of bytes on their way when the window opens and closes the bound knows a part only
     assert bounds["rack[0].up"] == pytest.approx(batch / (bytes_out / (10e6 / 8)), rel=0.1)
-    assert outcome.bottleneck in ("uplink out of rack[0]", "uplink into rack[1]")
-    busy = {u.resource: u.busy for u in outcome.utilisation}
+    assert bottleneck(outcome.binding) in ("uplink out of rack[0]", "uplink into rack[1]")
+    busy = outcome.utilisation
     assert busy["rack[1].down"] == pytest.approx(busy["rack[0].up"], rel=2e-3)
     assert busy["rack[0].up"] > 0.9
 
@@ -379,4 +380,4 @@ def test_traffic_slows_what_it_shares_a_link_with(
     assert busy < bursts < quiet
     assert all(o.bound_eps and speed(plan, o) <= o.bound_eps * (1 + 3e-3) for o in outcomes)
     # what binds is named by what is left of it
-    assert outcomes[0].bottleneck == outcomes[1].bottleneck
+    assert bottleneck(outcomes[0].binding) == bottleneck(outcomes[1].binding)

@@ -15,6 +15,7 @@ from recsim_train.config.hazards import Failures, Stragglers
 from recsim_train.config.topology import MixedHosts, RackTopology, Rent
 from recsim_train.placement.hosts import host_names, hosts_left, hosts_of
 from recsim_train.placement.plan import Plan
+from recsim_train.report.naming import bottleneck
 from recsim_train.results.row import cores_of
 from recsim_train.sim.cluster.hosts import busy_cores, rented, sites_of
 from recsim_train.sim.folding import Folding
@@ -347,8 +348,8 @@ def test_names_of_what_binds(plans: Plans, clusters: Clusters) -> None:
     plan = plans("allreduce", roles={"trainers": 4, "embedding_servers": 2})
     cluster = clusters(nic="50 Mbit/s", per_host={"trainer": 2, "embedding_server": 2})
     outcome = simulate(plan, cluster)
-    assert outcome.bottleneck is not None
-    assert "[0-1]" in outcome.bottleneck or "[2-3]" in outcome.bottleneck
+    said = str(bottleneck(outcome.binding))
+    assert "[0-1]" in said or "[2-3]" in said
     assert {"trainer[0-1].nic.tx", "trainer[0].interpreter"} <= outcome.facts.bounds.keys()
     assert outcome.facts.servers_needed is not None
     assert outcome.facts.servers_needed["embedding_server"].present == 2

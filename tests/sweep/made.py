@@ -9,6 +9,9 @@ from recsim_train.results.row import COLUMNS
 from recsim_train.sweep.findings import SweepFindings
 from recsim_train.sweep.folder import SweepFolder, header_of, read_sweep
 
+CORES = {"what": "cores", "resource": "trainer[0].cores", "busy": 0.95}
+CARD = {"what": "nic.rx", "resource": "dense_server[1].nic.rx", "busy": 0.95}
+
 
 def row(**figures: Any) -> dict[str, Any]:
     eps = figures.get("examples_per_second")
@@ -16,7 +19,7 @@ def row(**figures: Any) -> dict[str, Any]:
         "strategy": "flat_ps", "options": {}, "profile": "p", "status": "complete",
         "eps_low": eps and 0.98 * eps, "eps_high": eps and 1.02 * eps, "bound_eps": eps and 2 * eps,
         "calibration_low": eps, "calibration_high": eps,  # of prices without errors
-        "bottleneck": "cores of trainer[0]", "bytes_per_step": 10.0, "memory_share": 0.5,
+        "binding": CORES, "bytes_per_step": 10.0, "memory_share": 0.5,
     }  # fmt: skip
     return {**dict.fromkeys(COLUMNS), **given, **figures}
 
@@ -47,9 +50,9 @@ def scaling(folder: Path) -> SweepFindings:
         for rate in ("100 Gbit/s", "5 Gbit/s"):
             for kind, slope in (("flat_ps", 10.0), ("allreduce", 7.0)):
                 eps = min(slope * trainers, 40.0 if rate.startswith("5 ") else 1000.0)
-                where = "NIC receive of dense_server[1]" if eps == 40.0 else "cores of trainer[0]"
+                where = CARD if eps == 40.0 else CORES
                 values = {"roles.trainers": trainers, "cluster.hosts.default.nic": rate}
-                figures = {"strategy": kind, "examples_per_second": eps, "bottleneck": where}
+                figures = {"strategy": kind, "examples_per_second": eps, "binding": where}
                 points.append((values, figures))
     return sweep(folder, points)
 
@@ -62,6 +65,6 @@ def at(
     figures = {
         "examples_per_second": eps, "eps_low": max(0.0, eps * (1 - wide)),
         "eps_high": eps * (1 + wide), "trainers": trainers, "threads": 1, "cores": 4.0 * trainers,
-        "dense_servers": 1, "bottleneck": f"cores of {trainers}",
+        "dense_servers": 1, "binding": {"what": "cores", "resource": f"{trainers}.cores"},
     }  # fmt: skip
     return {"roles.trainers": trainers}, {**figures, **more}

@@ -130,7 +130,7 @@ def test_the_page_begins_with_the_answers(tmp_path: Path) -> None:
 
 
 def test_a_best_point_has_cards_of_its_own(tmp_path: Path) -> None:
-    lock = {"bottleneck": "interpreter lock of trainer[0]"}
+    lock = {"binding": {"what": "interpreter", "resource": "trainer[0].interpreter"}}
     found = sweep(tmp_path, rates(50.0, 80.0, 100.0, **lock))
     tiles = {tile.title: tile for tile in swept(found).tiles}
     assert tiles["fastest point"].figure.text == "100 examples/s"

@@ -86,7 +86,7 @@ def test_more_values_than_lines_leave_the_best(tmp_path: Path) -> None:
 
 
 def test_points_without_a_figure(tmp_path: Path) -> None:
-    gone = {"status": "does not fit", "message": "trainer[0] needs 9 GiB", "bottleneck": None}
+    gone = {"status": "does not fit", "message": "trainer[0] needs 9 GiB", "binding": None}
     points: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"roles.trainers": 1}, {"examples_per_second": 4.0}),
         ({"roles.trainers": 2}, gone),
@@ -121,17 +121,13 @@ def test_figures_are_the_same_bytes_every_time(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("bottleneck", "expected"),
-    [
-        ("NIC receive of dense_server[12]", "the network card of dense server, receiving"),
-        ("latency: no resource is saturated; the busiest, cores of trainer[3], ...", "latency"),
-        ("computation in each training loop (80% of an iteration): no", "computation in each"),
-    ],
-)
-def test_what_binds_without_its_number(bottleneck: str, expected: str) -> None:
-    assert binding({"bottleneck": bottleneck}).startswith(expected)
-    assert "[" not in binding({"bottleneck": bottleneck})
+def test_what_binds_without_its_number() -> None:
+    card = {"what": "nic.rx", "resource": "dense_server[12].nic.rx", "busy": 0.95}
+    assert binding({"binding": card}) == "the network card of dense server, receiving"
+    assert binding({"binding": {"what": "latency", "resource": "trainer[3].cores"}}) == "latency"
+    older = "NIC receive of dense_server[12]"
+    assert binding({"bottleneck": older}) == "the network card of dense server, receiving"
+    assert binding({}) == "nothing known"
 
 
 def test_outside_text_is_escaped(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from scipy.stats import kendalltau
 
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.results.statistics import quantile
+from recsim_train.trace.binding import Binding
 from recsim_train.validation.configurations import Measured, Predicted, Row, regime, row_document
 from recsim_train.validation.fidelity import Fidelity, cpu_lines, document, errors_of, fidelity
 from recsim_train.validation.tables import errors_table
@@ -21,7 +22,7 @@ def predicted(number: int, eps: float, **changes: object) -> Predicted:
         key=f"key{number}", setting=f"setting{number}", label=f"configuration {number}",
         strategy="flat_ps", model="tiny", trainers=1, threads=1, batch_size=128,
         examples_per_second=eps, interval=(0.9 * eps, 1.1 * eps), bound=1.1 * eps,
-        roofline=1.5 * eps, bottleneck="cores of the machine",
+        roofline=1.5 * eps, bottleneck="cores of the machine", regime="compute",
     )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -223,28 +224,27 @@ def test_the_machines_speed_is_that_before_and_after_all_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bottleneck", "expected"),
+    ("binding", "expected"),
     [
-        ("cores of the machine", "compute"),
-        ("computation in each training loop (70% of an iteration): no resource ...", "compute"),
-        ("computation in loops and servers (50% of an iteration): ...", "compute"),
-        ("interpreter lock of trainer[1]", "lock"),
-        ("interpreter lock of embedding_server[0]", "server"),
-        ("cores of dense_server[0]", "server"),
-        ("NIC send of dense_server[0]", "server"),
-        (
-            "queueing for what others use (40% of an iteration): no resource is saturated; the "
-            "busiest, cores of the machine, is 80% busy",
-            "server",
-        ),
-        ("latency (61% of an iteration): ... interpreter lock of trainer[0]", "latency"),
-        ("waiting for other loops (40% of an iteration): no resource is saturated", "latency"),
-        ("bytes on their way (40% of an iteration): ... embedding_server[0]", "latency"),
-        ("waiting for readers (80% of an iteration): ...", "latency"),
+        (Binding("cores", "machine.cores"), "compute"),
+        (Binding("own_compute", "trainer[0].interpreter"), "compute"),
+        (Binding("compute", "embedding_server[0].interpreter"), "compute"),
+        (Binding("interpreter", "trainer[1].interpreter"), "lock"),
+        (Binding("interpreter", "embedding_server[0].interpreter"), "server"),
+        (Binding("cores", "dense_server[0].cores"), "server"),
+        (Binding("nic.tx", "dense_server[0-3].nic.tx"), "server"),
+        (Binding("nic.tx", "trainer[0].nic.tx"), "latency"),
+        (Binding("thread", "reader[0].thread"), "latency"),
+        (Binding("queueing", "machine.cores"), "server"),
+        (Binding("latency", "trainer[0].interpreter"), "latency"),
+        (Binding("waiting", "machine.cores"), "latency"),
+        (Binding("transfer", "embedding_server[0].nic.tx"), "latency"),
+        (Binding("readers", "reader[0].thread"), "latency"),
+        (None, "latency"),
     ],
-)  # fmt: skip
-def test_regimes_follow_what_binds(bottleneck: str, expected: str) -> None:
-    assert regime(bottleneck) == expected
+)
+def test_regimes_follow_what_binds(binding: Binding | None, expected: str) -> None:
+    assert regime(binding) == expected
 
 
 def test_lines_of_both_ledgers_are_shares_of_what_was_measured() -> None:

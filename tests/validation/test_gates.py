@@ -43,6 +43,7 @@ def found(
                 1.1 * eps,
                 3.0 * eps,
                 "cores of the machine",
+                "compute",
             )
         )
         if n >= missing:

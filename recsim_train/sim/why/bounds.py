@@ -13,8 +13,9 @@ from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.runtime import Runtime
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.strategy.effects import COLLECTIVE, LOCAL, NextRound, Start, Wait
+from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import CriticalPath
-from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey, Utilisation, loop_of
+from recsim_train.trace.record import Iteration, Outcome, Total, TotalKey, loop_of
 
 SATURATED = 0.9
 """A resource that is busy for this share of the time binds."""
@@ -23,12 +24,6 @@ DOMINANT = 0.6
 largest part of all effects together is."""
 RATES = ("cores", "nic", "uplink")
 """Inputs of which more is faster; all others are seconds, of which more is slower."""
-_PARTS = {
-    "compute": "computation in loops and servers",
-    "queueing": "queueing for what others use",
-    "transfer": "bytes on their way",
-    "waiting": "waiting for other loops",
-}
 _LOCAL = {effect.kind for effect in LOCAL}
 _COLLECTIVES = {effect.kind for effect in COLLECTIVE} | {NextRound.kind}
 
@@ -92,9 +87,8 @@ def add_bounds(
     used: Sequence[float],
     start: float,
     end: float,
-) -> str:
-    """Add what limits a run, of the counted window between two times; returns the resource that is
-    used most, of those that training waits for.
+) -> None:
+    """Add what limits a run, of the counted window between two times.
 
     ``iterations``: of all loops, also those beyond the window; ``used``: of each resource in it.
     """
@@ -104,21 +98,16 @@ def add_bounds(
     for resource, units in zip(runtime.engine.fluid.resources, used, strict=True):
         capacity = resource.mean_capacity(start, end)
         busy = units / (capacity * (end - start)) if end > start and capacity > 0 else 0.0
-        outcome.utilisation.append(Utilisation(resource.name, min(1.0, busy)))
+        outcome.utilisation[resource.name] = min(1.0, busy)
     facts.bounds.update(_allowed(runtime, aside, iterations, used, start, end))
     predicted = outcome.speed.examples_per_second if outcome.speed else None
     outcome.bound_eps = min(facts.bounds.values(), default=predicted)
-    binding = [u for u in outcome.utilisation if u.resource.partition(".")[0] not in aside]
-    busiest = max(binding, key=lambda u: u.busy)
-    if busiest.busy >= SATURATED:
-        outcome.bottleneck = name_of(busiest.resource)
-    else:
-        most = f"the busiest, {name_of(busiest.resource)}, is {busiest.busy:.0%} busy"
-        if any(u.busy > busiest.busy for u in outcome.utilisation):
-            most = f"of those that training waits for, {most}"
-        latency = runtime.machines.latency
-        outcome.bottleneck = _serial(plan, totals, facts.critical_path, latency, most)
-    return busiest.resource
+    waited = {r: b for r, b in outcome.utilisation.items() if r.partition(".")[0] not in aside}
+    busiest, busy = max(waited.items(), key=lambda known: known[1])
+    serial = _serial(plan, totals, facts.critical_path, runtime.machines.latency)
+    what, share = (busiest.partition(".")[2], None) if busy >= SATURATED else serial
+    others_busier = max(outcome.utilisation.values()) > busy
+    outcome.binding = Binding(what, busiest, busy, share, others_busier)
 
 
 def least_bounds(
@@ -175,31 +164,13 @@ def _aside(runtime: Runtime, totals: dict[TotalKey, Total]) -> set[str]:
     return found | {h.name for h in hosts if all(i.name in found for i in h.instances)}
 
 
-def name_of(resource: str) -> str:
-    """A resource in words."""
-    owner, _, part = resource.partition(".")
-    words = {
-        "cores": f"cores of {'the machine' if owner == 'machine' else owner}",
-        "interpreter": f"interpreter lock of {owner}",
-        "nic.tx": f"NIC send of {owner}",
-        "nic.rx": f"NIC receive of {owner}",
-        "loopback.tx": f"loopback of {owner}, sending",
-        "loopback.rx": f"loopback of {owner}, receiving",
-        "thread": f"parsing thread of {owner}",
-        "up": f"uplink out of {owner}",
-        "down": f"uplink into {owner}",
-    }
-    return words[part]
-
-
 def _serial(
     plan: Plan,
     totals: dict[TotalKey, Total],
     path: CriticalPath | None,
     latency: float,
-    most: str,
-) -> str:
-    """No resource is saturated: what the length of a loop's own iteration mostly comes from."""
+) -> tuple[str, float | None]:
+    """What the length of a loop's own iteration mostly comes from, and that share of it."""
     feeding = {loop.name for loop in plan.training}
     spent: dict[str, float] = {}
     requests = steps = 0
@@ -211,32 +182,25 @@ def _serial(
             elif key.effect not in _LOCAL:
                 requests += total.count
     whole = sum(spent.values())
-    said = f"no resource is saturated; {most}"
     if whole <= 0.0:
-        return f"nothing known: {said}"
-    for effect, what in (
-        ("compute", "computation in each training loop"),
-        ("next_batch", "waiting for readers"),
-    ):
+        return "unknown", None
+    for effect, what in ("compute", "own_compute"), ("next_batch", "readers"):
         share = spent.get(effect, 0.0) / whole
         if share >= DOMINANT:
-            return f"{what} ({share:.0%} of an iteration): {said}"
-    parts: dict[str, float] = {}
-    for of_effect in path.effects.values() if path else ():
-        for part, seconds in of_effect.items():
-            parts[part] = parts.get(part, 0.0) + seconds
+            return what, share
+    effects = path.effects.values() if path else ()
+    parts = {part: sum(effect[part] for effect in effects) for part in PARTS}
     known = sum(parts.values())
     if known <= 0.0:
-        return f"nothing known: {said}"
+        return "unknown", None
     largest = max(parts, key=parts.__getitem__)
     share = parts[largest] / known
-    what = _PARTS[largest]
     if largest == "transfer":
         members = max((len(group.members) for group in plan.groups), default=1)
-        alone = latency * (2 * requests + 4 * (members - 1) * steps)
-        if alone >= 0.5 * share * whole:
-            what = "latency"
-    return f"{what} ({share:.0%} of an iteration): {said}"
+        messages = latency * (2 * requests + 4 * (members - 1) * steps)
+        if messages >= 0.5 * share * whole:
+            return "latency", share
+    return largest, share
 
 
 _NO_TALK = {effect.kind for effect in LOCAL} | {NextRound.kind, Start.kind}
@@ -279,13 +243,11 @@ def _critical_path(runtime: Runtime, outcome: Outcome) -> CriticalPath | None:
                 beside = total.seconds / done
             hidden[key.effect] = hidden.get(key.effect, 0.0) + beside
     accounts = merged(loop.account for loop in runtime.training)
-    found = {}
-    for effect, seconds in sorted(exact.items()):
-        split = accounts.get(effect, [])
-        if (known := sum(split)) > 0.0:
-            found[effect] = {
-                part: seconds * share / known for part, share in zip(PARTS, split, strict=True)
-            }
+    found = {
+        effect: {part: seconds * share / known for part, share in zip(PARTS, split, strict=True)}
+        for effect, seconds in sorted(exact.items())
+        if (known := sum(split := accounts.get(effect, []))) > 0.0
+    }
     rest = {e: max(0.0, s) for e, s in sorted(hidden.items())}
     return CriticalPath(found, rest, mean)
 

@@ -12,31 +12,15 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.placement.hosts import hosts_left
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.fluid.records import Resource
+from recsim_train.trace.binding import class_of
 from recsim_train.trace.facts import Busiest, OverTime, ServersNeeded
 
 _BINS = 60
 """Points of a curve at most."""
-_PARTS = {
-    "cores": "cores",
-    "interpreter": "interpreter lock",
-    "nic.tx": "NIC send",
-    "nic.rx": "NIC receive",
-    "loopback.tx": "loopback, sending",
-    "loopback.rx": "loopback, receiving",
-    "thread": "parsing thread",
-    "up": "uplink",
-    "down": "downlink",
-}
 _SERVERS = ("embedding_server", "dense_server", "reader")
 
 Snapshot = tuple[float, list[float]]
 """(time, units consumed so far of each resource)."""
-
-
-def class_of(resource: str) -> str:
-    """A resource's class: "trainer[3].nic.tx" is of "trainer: NIC send"."""
-    owner, _, part = resource.partition(".")
-    return f"{owner.partition('[')[0].replace('_', ' ')}: {_PARTS[part]}"
 
 
 def over_time(resources: Sequence[Resource], snapshots: Sequence[Snapshot]) -> OverTime | None:
