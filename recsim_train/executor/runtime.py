@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recsim_train.executor.link.collectives import Collective
+from recsim_train.executor.link.gloo import Collective
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub
 from recsim_train.executor.worker import Worker
