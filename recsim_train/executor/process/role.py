@@ -21,14 +21,13 @@ from recsim_train.executor.link.tcp import TcpTransport
 from recsim_train.executor.link.transport import Key, ServiceKind, Transport
 from recsim_train.executor.modelled import ModelledCompute, install
 from recsim_train.executor.part import EmulatedRoles, ProcessPart, Reading
-from recsim_train.executor.perform import run_loop
 from recsim_train.executor.pools import make_pool
 from recsim_train.executor.process import clocks
 from recsim_train.executor.process.attend import attend, in_thread, schedule
 from recsim_train.executor.process.evaluate import evaluate
 from recsim_train.executor.process.peers import Peers
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
-from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.runtime import LoopContext, run_loop
 from recsim_train.executor.shards.services import (
     DenseServer,
     EmbeddingServer,

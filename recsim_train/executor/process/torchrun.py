@@ -12,8 +12,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.executor.link.addresses import address_towards, choose_interface
-from recsim_train.executor.link.rendezvous import make_group, quiet, store_of
+from recsim_train.executor.link.rendezvous import (
+    address_towards,
+    choose_interface,
+    make_group,
+    quiet,
+    store_of,
+)
 from recsim_train.executor.process import agreement, parting
 from recsim_train.executor.process.attend import schedule, until
 from recsim_train.executor.process.entry import describe
