@@ -36,7 +36,7 @@ from recsim_train.config.hazards import (
 )
 from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.config.presets import describe_presets
-from recsim_train.config.reference import settings_table
+from recsim_train.config.schema import settings_table
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.config.topology import MixedHosts, RackTopology, Rent, Traffic
 from recsim_train.report.glossary import source

@@ -16,11 +16,11 @@ from torch._C._distributed_c10d import FileStore
 
 from recsim_train.calibration.grid import MEBI, MEETING_BYTES, Setting, training
 from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice
-from recsim_train.executor.link.collectives import Collective
+from recsim_train.executor.link.gloo import Collective
 from recsim_train.executor.link.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.link.tensors import Answer
 from recsim_train.executor.link.transport import Channel, Pending, Port, ServiceKind
-from recsim_train.executor.process.scheduling import schedule
+from recsim_train.executor.process.attend import schedule
 from recsim_train.executor.values import RealBlock, RealParts
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan

@@ -76,8 +76,7 @@ def new(
     from shlex import quote
 
     from recsim_train.config.errors import UserError
-    from recsim_train.config.machines import USUAL, machine_of
-    from recsim_train.config.new_profile import Wanted, text_of
+    from recsim_train.config.new_profile import USUAL, machine_of, text_of
     from recsim_train.config.profiles import check_profile
     from recsim_train.results.folder import put, writable
 
@@ -94,7 +93,7 @@ def new(
             f"--machine: of {rented.name} the vendor says a most of {rented.nic_most} and promises "
             "no rate: give --nic, what a benchmark such as iperf3 shows between two of them"
         )
-    wanted = Wanted(
+    text = text_of(
         output.stem,
         hosts,
         cores or rented.cores,
@@ -107,7 +106,6 @@ def new(
         rented.connection_cap,
         f"a {rented.name}: {rented.source}, {rented.date}" if rented.source else "",
     )
-    text = text_of(wanted)
     check_profile(text, output)
     writable(output.parent, output.name)
     put(output, text.encode())
@@ -124,7 +122,7 @@ def machines(
     json: common.JsonOption = False,
 ) -> None:
     """List the machines that `cluster new --machine` knows, and where their figures are from."""
-    from recsim_train.config.machines import machines as known
+    from recsim_train.config.new_profile import machines as known
     from recsim_train.report.document import Chapter, Document, Lines, TextTable
     from recsim_train.report.terminal import show
 

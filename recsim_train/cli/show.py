@@ -43,7 +43,7 @@ def presets() -> None:
 @common.guarded
 def settings() -> None:
     """Every dotted name that --set takes, with type, default and meaning."""
-    from recsim_train.config.reference import settings_table
+    from recsim_train.config.schema import settings_table
 
     for row in settings_table():
         common.tell(f"{row.name} ({row.type}, default {row.default}): {row.meaning}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from recsim_train.config.choices import check_choice, unknown
 from recsim_train.config.experiment import Model
-from recsim_train.config.options import Schemas
+from recsim_train.config.options import Schemas, check_choice, unknown
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import KeyPath, Mistakes, shown
 from recsim_train.config.tables import is_integer, rows_of, write_out_tables

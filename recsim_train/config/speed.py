@@ -1,4 +1,4 @@
-"""How fast a machine was, by its reference work (`recsim_train.calibration.reference_work`)."""
+"""How fast a machine was, by its reference work (`recsim_train.calibration.probe`)."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from recsim_train.placement.describe_net import net_document, net_lines
+from recsim_train.placement.hosts import together
 from recsim_train.placement.plan import Instance, LoopId, Plan
-from recsim_train.placement.ranges import together
 from recsim_train.strategy.options import flat
 from recsim_train.workload import shape
 from recsim_train.workload.compression import Mask

@@ -156,9 +156,15 @@ def _pieces(made: Strategy | Part) -> Iterator[Strategy | Part]:
 
 
 @cache
+def sources() -> str:
+    """A digest of this package's files, as they were when this was first asked; what is no Python
+    counts, too: templates, words."""
+    return _digest(_PACKAGE, _PACKAGE.rglob("*"))
+
+
+@cache
 def _own() -> str:
-    # as they were when this was first asked; what is no Python counts, too: templates, words
-    return f"{versions()} {_digest(_PACKAGE, _PACKAGE.rglob('*'))}"
+    return f"{versions()} {sources()}"
 
 
 @cache

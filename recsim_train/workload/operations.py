@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from recsim_train.trace.ledger import READING
 from recsim_train.workload import divided, rows, shape
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
-from recsim_train.workload.compress_costs import COMPRESSION
+from recsim_train.workload.compression import COMPRESSION
 from recsim_train.workload.graph import graph_of
 from recsim_train.workload.reading import reading
 from recsim_train.workload.scope import Op, Scope

@@ -169,7 +169,7 @@ class Spies:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, Any, Any]] = []
-        from recsim_train.calibration.own import dense, reads
+        from recsim_train.calibration.own import dense, rounds
         from recsim_train.executor import feed
         from recsim_train.executor.link import tensors
         from recsim_train.executor.net import net_kernels, sparse
@@ -177,7 +177,7 @@ class Spies:
 
         modules = [
             kernels, cache, tensors, net_kernels, routing, sparse, services,
-            steps, caches, dense, masks, feed, reads,
+            steps, caches, dense, masks, feed, rounds,
         ]  # fmt: skip
         kernels_by_name = {
             n: k for n, k in KERNELS.items() if n not in {"mask", "unmask", "pick", "unpick"}

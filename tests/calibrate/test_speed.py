@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from recsim_train.calibration import child, reference_work, speed
+from recsim_train.calibration import child, probe, speed
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed
 from tests.clock import LIMIT, by_the_clock, tried_anew
@@ -33,22 +33,22 @@ def test_the_work_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None
     """By count of slices, and a clock that each of them moves by as much as it takes at speed 1."""
     clock, done, order = [0.0], [], []
 
-    def parts(_: object) -> dict[str, reference_work.Slice]:
-        def slice_of(name: str) -> reference_work.Slice:
+    def parts(_: object) -> dict[str, probe.Slice]:
+        def slice_of(name: str) -> probe.Slice:
             def work(number: int) -> None:
                 order.append(name)
                 done.append(number)
                 # every fourth one is slow: as often as in a run, whose mean shows it
-                clock[0] += reference_work.SLICE[name] * (9 if number % 4 == 0 else 2)
+                clock[0] += probe.SLICE[name] * (9 if number % 4 == 0 else 2)
 
             return work
 
-        return {name: slice_of(name) for name in reference_work.SLICE}
+        return {name: slice_of(name) for name in probe.SLICE}
 
-    monkeypatch.setattr(reference_work, "_parts", parts)
-    monkeypatch.setattr(reference_work.time, "thread_time", lambda: clock[0])
+    monkeypatch.setattr(probe, "_parts", parts)
+    monkeypatch.setattr(probe.time, "thread_time", lambda: clock[0])
     with ExitStack() as stack:
-        reference = reference_work.ReferenceWork(stack)
+        reference = probe.ReferenceWork(stack)
         assert done  # memory has been touched
         for _ in range(2):
             begin = len(done)
@@ -59,9 +59,9 @@ def test_the_work_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None
             assert len(rounds) < 1.1 * len(counted)
             mean = sum(9 if number % 4 == 0 else 2 for number in counted) / 77
             assert found == pytest.approx(dict.fromkeys(MachineSpeed.model_fields, 1 / mean))
-    names = list(reference_work.SLICE)
+    names = list(probe.SLICE)
     assert order == names * (len(order) // len(names))
-    assert speed.ROUNDS * sum(reference_work.SLICE.values()) == pytest.approx(0.8, rel=0.1)
+    assert speed.ROUNDS * sum(probe.SLICE.values()) == pytest.approx(0.8, rel=0.1)
 
 
 def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ name: lost
 model: {embedding_dim: 8, bottom_mlp: [16, 8], top_mlp: [16, 1], tables: [{rows: 400}, {rows: 60}]}
 data: {eval_rows: 200, synthetic: {rows: 2000}}
 training: {batch_size: 32, threads: 1, steps: 6, warmup_steps: 2}
+simulation: {what_if_steps: 0}
 strategy: flat_ps
 """
 WORST = "training.dense_lr=1e30"

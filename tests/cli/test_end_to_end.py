@@ -69,7 +69,8 @@ def test_the_whole_loop(folder: Path) -> None:
     per_iteration = 8 * 26 * 32 + 2 * 4 * 26 * 8 * 32 + 2 * weights
     assert measured["bytes_sent"] == predicted["bytes_sent"] == 2 * 2 * 20 * per_iteration
 
-    found = answer("report", "runs", "--out", "report", cwd=folder)
+    loose = "--max-error", "100000%"
+    found = answer("report", "runs", "--out", "report", *loose, cwd=folder)  # ends with code 0
     (pair,) = found["comparisons"]
     assert pair["predicted_bytes"] == pair["measured_bytes"]
     error = predicted["examples_per_second"] / measured["examples_per_second"] - 1
@@ -86,8 +87,6 @@ def test_the_whole_loop(folder: Path) -> None:
     gate = command("report", "runs", "--out", "report", "--max-error", "0.000001%", cwd=folder)
     assert gate.returncode == 3, gate.stderr
     assert "Traceback" not in gate.stderr
-    loose = command("report", "runs", "--out", "report", "--max-error", "100000%", cwd=folder)
-    assert loose.returncode == 0, loose.stderr
 
 
 def test_a_report_shows_the_raw_error_and_the_machines_speed(folder: Path) -> None:
@@ -96,7 +95,8 @@ def test_a_report_shows_the_raw_error_and_the_machines_speed(folder: Path) -> No
     here = {"machine": machine_name(), "machine_speed": {"before": parts, "after": parts}}
     profile["calibration"] |= here
     (folder / "here.yaml").write_text(yaml.safe_dump(profile))
-    answer("simulate", "small.yaml", "--cluster", "here.yaml", cwd=folder)
+    quick = ("--set", "simulation.what_if_steps=0")
+    answer("simulate", "small.yaml", "--cluster", "here.yaml", *quick, cwd=folder)
     run = answer("run", "small.yaml", cwd=folder)["runs"][0]
     summary = json.loads((folder / run["run_dir"] / "summary.json").read_text())
     speeds = summary["facts"]["machine_speed"]

@@ -21,6 +21,7 @@ model: tiny
 roles: {trainers: 1}
 training: {batch_size: 32, steps: 12, warmup_steps: 1}
 data: {eval_rows: 64}
+simulation: {what_if_steps: 0}
 strategy: allreduce
 cluster: reference-2core
 """

@@ -69,12 +69,14 @@ def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != TIMED} for row in rows]
 
 
-def test_points_are_the_same_from_a_pool_and_one_after_the_other(folder: Path) -> None:
-    one = answer("simulate", "small.yaml", "--jobs", "1", "--out", "one", cwd=folder)
+def test_points_are_the_same_from_a_pool_and_one_after_the_other(
+    swept: tuple[Path, Any], finished: Path
+) -> None:
+    folder, one = finished, swept[1]
     two = answer("simulate", "small.yaml", "--jobs", "2", "--out", "two", cwd=folder)
     assert len(one["points"]) == 12
     assert timeless(one["points"]) == timeless(two["points"])
-    files = [table(folder / out / "small-sweep" / "sweep.parquet") for out in ("one", "two")]
+    files = [table(folder / out / "small-sweep" / "sweep.parquet") for out in ("runs", "two")]
     assert timeless(files[0]) == timeless(files[1])
     for point in one["points"]:
         low, high = point["calibration_low"], point["calibration_high"]
@@ -103,8 +105,8 @@ def test_points_are_the_same_from_a_pool_and_one_after_the_other(folder: Path) -
     assert point["bytes_per_step"] == sum(alone["bytes_by_effect"].values())
     assert point["bound_eps"] == alone["bound_eps"]
     assert point["memory_bytes"] == max(m["bytes"] for m in alone["facts"]["memory"].values())
-    assert not list(folder.glob("one/*/runs"))
-    text = (folder / "one" / "small-sweep" / "sweep.csv").read_text(encoding="utf-8")
+    assert not list(folder.glob("two/*/runs"))
+    text = (folder / "two" / "small-sweep" / "sweep.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [float(r["examples_per_second"]) for r in rows] == [
         p["examples_per_second"] for p in one["points"]
@@ -154,7 +156,8 @@ def test_resume_runs_only_what_is_missing(swept: tuple[Path, Any], finished: Pat
     assert timeless(again) == timeless(first)
     assert [p[TIMED] for p in again[:5]] == [p[TIMED] for p in first[:5]]
     assert not (path / "points").exists()
-    anew = answer("simulate", "small.yaml", "--jobs", "1", cwd=folder)
+    quick = ("--set", "simulation.what_if_steps=0")
+    anew = answer("simulate", "small.yaml", "--jobs", "1", *quick, cwd=folder)
     assert anew["sweep"]["sweep_dir"] == "runs/small-sweep-2"
 
 

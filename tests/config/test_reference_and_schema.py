@@ -14,8 +14,7 @@ from recsim_train.config.dump import plain
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import check_experiment, load_points
 from recsim_train.config.problems import Mistakes
-from recsim_train.config.reference import settings_table
-from recsim_train.config.schema import cluster_schema, experiment_schema
+from recsim_train.config.schema import cluster_schema, experiment_schema, settings_table
 from recsim_train.config.yaml_source import parse_document, read_document
 from recsim_train.strategy.registry import schemas
 

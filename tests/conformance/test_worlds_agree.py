@@ -22,8 +22,8 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.config.profiles import load_cluster
 from recsim_train.executor.operations import KERNELS
-from recsim_train.executor.perform import PERFORM as EXECUTED
 from recsim_train.executor.process.launch import execute
+from recsim_train.executor.runtime import PERFORM as EXECUTED
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.operations import GHOSTS

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
-from recsim_train.data import lines as lines_module
-from recsim_train.data.criteo import CriteoText
-from recsim_train.data.lines import TextLines
+from recsim_train.data import criteo
+from recsim_train.data.criteo import CriteoText, TextLines
 from recsim_train.data.malformed import Malformed
 from recsim_train.data.source import check_file
 from recsim_train.data.stream import held_out, open_stream
@@ -119,7 +118,7 @@ def test_small_blocks_give_the_same_rows(
     path = tmp_path / "x.txt"
     path.write_text("".join(make_line("01"[n % 2], str(n), f"{n:x}") + "\n" for n in range(40)))
     whole = [b.ids.tolist() for b in CriteoText(model, str(path)).first(40, 7)]
-    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 301)
+    monkeypatch.setattr(criteo, "BLOCK_BYTES", 301)
     assert [b.ids.tolist() for b in CriteoText(model, str(path)).first(40, 7)] == whole
     assert [len(part) for part in whole] == [14] * 5 + [10]
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model
 from recsim_train.data import files
-from recsim_train.data.criteo import CriteoText
+from recsim_train.data.criteo import CriteoText, TextLines
 from recsim_train.data.files import same_rows
-from recsim_train.data.lines import TextLines
 from recsim_train.data.malformed import Malformed
 from recsim_train.data.stream import check_data, held_out, open_stream
 

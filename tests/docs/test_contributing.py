@@ -42,7 +42,7 @@ WORDS = {
     "sim/operations.py": ("GHOSTS",),
     "executor/operations.py": ("KERNELS",),
     "sim/perform.py": ("PERFORM",),
-    "executor/perform.py": ("PERFORM",),
+    "executor/runtime.py": ("PERFORM",),
     "config/cluster.py": ("class Costs", "class Usual"),
     "calibration/prices.py": ("KERNEL_PRIORS", "READ_PRIORS"),
     "config/presets.py": ("PRESETS",),
@@ -388,7 +388,7 @@ def _rest(at: Trainer, loop: LoopState, effect: effects.Rest) -> Steps:
             "PERFORM: dict[type, Callable[..., Steps]] = {",
         ),
         Edit(
-            "recsim_train/executor/perform.py",
+            "recsim_train/executor/runtime.py",
             "\n    effects.Rest: lambda _, __: (None, 0),",
             "PERFORM: dict[type, Callable[..., Done]] = {",
         ),

@@ -11,7 +11,7 @@ import recsim_train
 import recsim_train.calls
 from recsim_train.config.load import load_points
 from recsim_train.config.profiles import load_cluster
-from recsim_train.config.reference import settings_table
+from recsim_train.config.schema import settings_table
 from recsim_train.evaluate.levels import BUSY
 from recsim_train.report.glossary import source
 from recsim_train.strategy.effects import EFFECTS

@@ -17,7 +17,7 @@ import yaml
 
 from recsim_train.cli.main import app
 from recsim_train.config.profiles import load_cluster
-from recsim_train.config.reference import settings_table
+from recsim_train.config.schema import settings_table
 from tests.commands import command
 from tests.docs import manual
 from tests.docs.manual import DOCS, PAGES, ROOT

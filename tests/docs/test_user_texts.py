@@ -9,7 +9,7 @@ import pytest
 
 from recsim_train import calls
 from recsim_train.cli.calibrate import calibrate
-from recsim_train.config.reference import settings_table
+from recsim_train.config.schema import settings_table
 from recsim_train.report import naming
 from recsim_train.report.glossary import REPORTS, section
 from recsim_train.trace import ledger

@@ -16,8 +16,7 @@ import torch
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.feed import to_batch
 from recsim_train.executor.net.net_kernels import net_whole
-from recsim_train.executor.perform import PERFORM
-from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.runtime import PERFORM, LoopContext
 from recsim_train.executor.shards.services import DenseServer, EmbeddingServer, central_order
 from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealParts

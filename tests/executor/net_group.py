@@ -30,12 +30,11 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.feed import to_batch
-from recsim_train.executor.link.collectives import Collective
+from recsim_train.executor.link.gloo import Collective
 from recsim_train.executor.net.model import initial_rows
-from recsim_train.executor.perform import run_loop
 from recsim_train.executor.process import forkserver
-from recsim_train.executor.process.scheduling import schedule
-from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.process.attend import schedule
+from recsim_train.executor.runtime import LoopContext, run_loop
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.shards.stubs import Answer, EmbeddingStub, Near
 from recsim_train.executor.values import RealIds, RealRows

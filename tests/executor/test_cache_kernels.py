@@ -15,9 +15,8 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor.shards import cache
-from recsim_train.executor.shards.mixcache import MixCache
 from recsim_train.executor.values import RealIds, RealParts, RealRows
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import MixCache, Replica, Worker
 from recsim_train.placement.build import build_plan
 
 ROWS = (40, 25)

@@ -24,11 +24,10 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.perform import run_loop
 from recsim_train.executor.process import evaluate, forkserver
 from recsim_train.executor.process.launch import PartialRun, execute
 from recsim_train.executor.queues import QueueFeed
-from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.runtime import LoopContext, run_loop
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan

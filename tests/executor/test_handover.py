@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.executor.link import connections, handover, ring
+from recsim_train.executor.link import connections, ring
 from recsim_train.executor.link.connections import Answerer, Asker, ClientListener, connect
-from recsim_train.executor.link.handover import place_of
+from recsim_train.executor.link.ring import place_of
 from tests.clock import LIMIT
 from tests.executor.test_emulation import refused as no_network
 from tests.ports import free_port
@@ -314,8 +314,8 @@ def test_a_client_that_gets_no_word_in_has_a_plain_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The server hears nobody at its name: strangers have filled what waits there."""
-    monkeypatch.setattr(handover.Offers, "take", lambda _: time.sleep(0.05))
-    monkeypatch.setattr(handover, "_WAITING", 1)
+    monkeypatch.setattr(ring.Offers, "take", lambda _: time.sleep(0.05))
+    monkeypatch.setattr(ring, "_WAITING", 1)
     monkeypatch.setattr(connections, "_PATIENCE", 0.5)
     listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
@@ -338,11 +338,11 @@ def test_a_listener_that_is_closed_while_it_looks_at_an_offer_waits_for_no_other
     """Whose number would be that of its own socket, and which it would hold open."""
     looks, goes_on = threading.Event(), threading.Event()
 
-    def take(_: handover.Offers) -> None:
+    def take(_: ring.Offers) -> None:
         looks.set()
         goes_on.wait(LIMIT)
 
-    monkeypatch.setattr(handover.Offers, "take", take)
+    monkeypatch.setattr(ring.Offers, "take", take)
     before = set(threading.enumerate())
     listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     (thread,) = set(threading.enumerate()) - before
@@ -386,8 +386,8 @@ def test_another_network_namespace_reaches_nobody_by_the_name() -> None:
     elsewhere = Namespace()
     listener = ClientListener("127.0.0.1", TOKEN, [7], HEAD)
     place = place_of(listener.address, TOKEN)
-    assert elsewhere.do(lambda: handover.offer(place, HELLO, 5.0)) is None
-    assert handover.offer(place, HELLO, 5.0) is not None
+    assert elsewhere.do(lambda: ring.offer(place, HELLO, 5.0)) is None
+    assert ring.offer(place, HELLO, 5.0) is not None
     listener.close()
     elsewhere.close()
 

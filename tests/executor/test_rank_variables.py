@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.executor.link import addresses
+from recsim_train.executor.link import rendezvous
 from recsim_train.executor.process.launch import execute
 from recsim_train.executor.process.rank import read_rank, under_torchrun
 from tests.clock import LIMIT
@@ -48,7 +48,7 @@ BAD = {
 def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name, value in GOOD.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv(addresses.VARIABLE, raising=False)
+    monkeypatch.delenv(rendezvous.VARIABLE, raising=False)
     return monkeypatch
 
 
@@ -101,11 +101,11 @@ def test_the_command_says_so_without_a_traceback(tmp_path: Path) -> None:
     [("::1", ""), ("[::1]", ""), ("127.0.1.1", ""), ("localhost", "lo,lo"), ("127.0.0.1", "")],
 )
 def test_ways_to_write_the_loopback_work(address: str, names: str, tmp_path: Path) -> None:
-    if ":" in address and "::1" not in addresses.interfaces().get("lo", ()):
+    if ":" in address and "::1" not in rendezvous.interfaces().get("lo", ()):
         pytest.skip("no IPv6 here")
     folder = prepared(tmp_path)
     with ranks() as start:
-        words = {"MASTER_ADDR": address, addresses.VARIABLE: names}
+        words = {"MASTER_ADDR": address, rendezvous.VARIABLE: names}
         started = start.all(folder, 3, **words)
         assert codes(started) == [0, 0, 0], started[0].said + started[1].said
 
@@ -123,7 +123,7 @@ def test_interfaces_that_there_are_not_are_named(names: str, expected: str, tmp_
     folder = prepared(tmp_path)
     with ranks() as start:
         started = [
-            start(folder, rank, 3, **({addresses.VARIABLE: names} if rank else {}))
+            start(folder, rank, 3, **({rendezvous.VARIABLE: names} if rank else {}))
             for rank in range(3)
         ]
         assert codes(started) == [2, 2, 2]
@@ -134,26 +134,26 @@ def test_interfaces_that_there_are_not_are_named(names: str, expected: str, tmp_
 
 def test_of_several_interfaces_the_first_is_ours(variables: pytest.MonkeyPatch) -> None:
     variables.setattr(
-        addresses, "interfaces", lambda: {"eth0": ["10.0.0.7"], "lo": ["127.0.0.1"], "down": []}
+        rendezvous, "interfaces", lambda: {"eth0": ["10.0.0.7"], "lo": ["127.0.0.1"], "down": []}
     )
-    variables.setenv(addresses.VARIABLE, "eth0,lo")
-    assert addresses.interface_address() == "10.0.0.7"
-    variables.setenv(addresses.VARIABLE, "down")
+    variables.setenv(rendezvous.VARIABLE, "eth0,lo")
+    assert rendezvous.interface_address() == "10.0.0.7"
+    variables.setenv(rendezvous.VARIABLE, "down")
     with pytest.raises(UserError, match=r"'down' has no IP address; there are eth0, lo$"):
-        addresses.interface_address()
+        rendezvous.interface_address()
 
 
 def test_the_interface_is_that_by_which_others_are_reached(variables: pytest.MonkeyPatch) -> None:
     there = {"lo": ["127.0.0.1"], "eth0": ["192.168.3.4"], "ib0": ["10.0.0.7", "fd00::7"]}
     ways = {"10.0.0.8": "10.0.0.7", "127.0.0.1": "127.0.0.1"}
-    variables.setattr(addresses, "interfaces", lambda: there)
-    variables.setattr(addresses, "address_towards", lambda host, port=9: ways.get(host))
+    variables.setattr(rendezvous, "interfaces", lambda: there)
+    variables.setattr(rendezvous, "address_towards", lambda host, port=9: ways.get(host))
 
     def chosen(own: str, others: list[str]) -> str:
-        variables.setenv(addresses.VARIABLE, "")  # so that what is chosen ends with the test
-        variables.delenv(addresses.VARIABLE)
-        addresses.choose_interface(own, others)
-        return os.environ[addresses.VARIABLE]
+        variables.setenv(rendezvous.VARIABLE, "")  # so that what is chosen ends with the test
+        variables.delenv(rendezvous.VARIABLE)
+        rendezvous.choose_interface(own, others)
+        return os.environ[rendezvous.VARIABLE]
 
     assert chosen("10.0.0.7", ["10.0.0.8"]) == "ib0"
     assert chosen("fd00::7", []) == "ib0"
@@ -163,9 +163,9 @@ def test_the_interface_is_that_by_which_others_are_reached(variables: pytest.Mon
     assert chosen("127.0.1.1", ["127.0.0.1", "10.0.0.8"]) == "ib0"
     with pytest.raises(UserError, match=r"MASTER_ADDR=10\.0\.0\.1 leads to 127\.0\.1\.1 here"):
         chosen("127.0.1.1", ["172.16.0.1"])
-    variables.setenv(addresses.VARIABLE, "lo")
+    variables.setenv(rendezvous.VARIABLE, "lo")
     with pytest.raises(UserError, match="names the loopback interface, which the run's ranks on"):
-        addresses.choose_interface("10.0.0.7", ["10.0.0.8"])
+        rendezvous.choose_interface("10.0.0.7", ["10.0.0.8"])
 
 
 def test_a_port_that_is_taken_is_named_without_a_stack_of_c(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from recsim_train.executor.perform import run_loop
 from recsim_train.executor.queues import QueueFeed, ThreadProgress
-from recsim_train.executor.runtime import LoopContext
+from recsim_train.executor.runtime import LoopContext, run_loop
 from recsim_train.strategy.base import EmbeddingService, Loop, Topology
 from recsim_train.strategy.effects import NextRound, Progress, batches
 from recsim_train.strategy.values import Batch, Features, Ids

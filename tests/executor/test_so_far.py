@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from recsim_train import calls
-from recsim_train.executor.process import so_far
-from recsim_train.executor.process.so_far import SoFar, TrainerSaid
+from recsim_train.executor import part
+from recsim_train.executor.part import SoFar, TrainerSaid
 from recsim_train.placement.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def shown(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Shown:
     run = SoFar(plan, lambda *words: told.append(words))  # type: ignore[arg-type,misc]
 
     def at(second: float, *said: TrainerSaid) -> None:
-        monkeypatch.setattr(so_far.time, "monotonic", lambda: second)
+        monkeypatch.setattr(part.time, "monotonic", lambda: second)
         run.tell(list(said))
 
     return at, told

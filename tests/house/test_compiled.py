@@ -28,6 +28,7 @@ def total(numbers):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.setitem(sys.modules, "own", numba)  # see `called`
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python's own goes by length and time
     (tmp_path / "own.py").write_text(SOURCE.format(more=""))
     return tmp_path
 

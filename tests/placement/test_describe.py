@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.placement.ranges import together
+from recsim_train.placement.hosts import together
 from tests.commands import answer, command
 
 ROOT = Path(__file__).parents[2]

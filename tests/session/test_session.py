@@ -132,7 +132,8 @@ def test_a_report_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_compared_like_runs(tmp_path: Path) -> None:
-    runs = recsim_train.predict(load("roles.trainers=[1, 2]", "sweep.keep_runs=true"))
+    study = load("roles.trainers=[1, 2]", "sweep.keep_runs=true")
+    runs = recsim_train.predict(study, what_if=False)
     found = recsim_train.compare(runs, out=tmp_path / "report")
     assert found.page is not None
     assert found.page.exists()

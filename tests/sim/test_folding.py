@@ -361,7 +361,7 @@ def test_few_steps_of_parted_loops_say_what_many_of_all_do(
         assert speed.examples_per_second is not None
         return speed.examples_per_second
 
-    every, parted = rate(0, 100), rate(12, 10)
+    every, parted = rate(0, 40), rate(12, 10)
     monkeypatch.setattr("recsim_train.sim.runtime._GOLDEN", 0.0)
     together = rate(12, 10)
     assert abs(parted / every - 1.0) < 0.03

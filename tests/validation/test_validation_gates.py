@@ -38,7 +38,7 @@ from tests.simulated import operations_of
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SHORT = ["simulation.what_if_steps=0", "training.steps=60", "training.warmup_steps=2"]
+SHORT = ["simulation.what_if_steps=0", "training.steps=30", "training.warmup_steps=2"]
 ERROR, REPEATS = 0.015, 3
 """Of the synthetic truth: standard deviation of what the model leaves out."""
 

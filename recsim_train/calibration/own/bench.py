@@ -15,9 +15,8 @@ from torch import Tensor
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.feed import to_batch
 from recsim_train.executor.net.model import dtype_of
-from recsim_train.executor.shards.mixcache import MixCache
 from recsim_train.executor.values import RealDense, RealIds
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import MixCache, Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.values import Batch
 from recsim_train.workload.scope import Cell

@@ -16,7 +16,6 @@ import torch
 from recsim_train.calibration.own.bench import Bench, Micro, Timed, ids_of
 from recsim_train.executor.net import kernels
 from recsim_train.executor.shards import cache
-from recsim_train.executor.shards.mixcache import MixCache
 from recsim_train.executor.shards.routing import (
     ShardSlices,
     assemble_rows,
@@ -25,6 +24,7 @@ from recsim_train.executor.shards.routing import (
 )
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.values import RealIds, RealParts, RealRows
+from recsim_train.executor.worker import MixCache
 from recsim_train.strategy.values import Batch, Probe
 
 OPERATIONS = frozenset(

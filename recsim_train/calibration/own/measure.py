@@ -23,7 +23,7 @@ from recsim_train.calibration.child import MeasuringProcess, answers, side_by_si
 from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.measured import MeasuredOperation, Pooled
-from recsim_train.executor.process import carried
+from recsim_train.executor.process.entry import pack_registered
 from recsim_train.placement.plan import Plan
 from recsim_train.results import environment
 from recsim_train.workload import shape
@@ -110,7 +110,7 @@ def started(
 ) -> Iterator[Sequence[MeasuringProcess]]:
     """So many processes that are ready for windows of a plan. Raises RunFailed."""
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder:
-        content = (plan, list(cells), carried.pack(plan.strategy))
+        content = (plan, list(cells), pack_registered(plan.strategy))
         (Path(folder) / CELLS).write_bytes(pickle.dumps(content))
         parts, request = ["operations"] * processes, {"folder": folder}
         with side_by_side(parts, request, _LIMIT) as children:

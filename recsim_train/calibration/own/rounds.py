@@ -6,29 +6,77 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from math import fsum, pi, sqrt
 from typing import Any
 
-from recsim_train.calibration.own import caches, dense, nets, reads, steps
-from recsim_train.calibration.own.bench import Bench, Micro
+from recsim_train.calibration.own import caches, dense, nets, steps
+from recsim_train.calibration.own.bench import Bench, Micro, Timed
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.stream import open_stream
+from recsim_train.executor import feed
 from recsim_train.executor.books import core_waits
 from recsim_train.executor.pools import make_pool
-from recsim_train.placement.plan import Plan
+from recsim_train.placement.plan import Instance, Plan
+from recsim_train.placement.reading import positions_of, reading_of
+from recsim_train.strategy.values import Batch
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.operations import OPS, cost
 from recsim_train.workload.scope import Cell, Divided, Scope
 from recsim_train.workload.signature import Signature, signature
 
-OPERATIONS = (
-    steps.OPERATIONS | dense.OPERATIONS | nets.OPERATIONS | caches.OPERATIONS | reads.OPERATIONS
-)
+_READING = frozenset({"reading"})
+OPERATIONS = steps.OPERATIONS | dense.OPERATIONS | nets.OPERATIONS | caches.OPERATIONS | _READING
 """Operations that have a micro-workload."""
 _WARM = 3
 """Rounds that are not counted: memory is touched for the first time, caches fill."""
 _LEAST = 5
 """Rounds that count, at least."""
+_ENDLESS = 1 << 40
+"""Iterations."""
+
+
+class Reads(Micro):
+    """The micro-workload of readers: batches of the plan's own data, as many as are made together.
+
+    Of readers there is one of each shape: all others do the same. Batches are made as often as in a
+    run: once in so many rounds, after everything else has been through the caches.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        readers: dict[Scope, Instance | None] = {}
+        for reader in bench.plan.of_role("reader") or (None,):
+            readers.setdefault(reading_of(bench.plan, reader), reader)
+        self._streams = [(scope, self._stream(reader)) for scope, reader in readers.items()]
+        self.period = max(int(scope.batches) for scope in readers)
+        self._rounds = count()
+
+    def _stream(self, reader: Instance | None) -> Iterator[NumpyBatch]:
+        plan = self.bench.plan
+        with open_stream(
+            self.bench.model,
+            plan.experiment.data,
+            batch_size=plan.examples,
+            positions=positions_of(plan, reader),
+            total=plan.streams,
+            iterations=_ENDLESS,
+        ) as stream:
+            for fed in stream:
+                yield fed.batch
+
+    def round(self, _: Batch, timed: Timed) -> None:
+        done = next(self._rounds)
+        for scope, stream in self._streams:
+            if done % int(scope.batches) == 0:
+                made = partial(feed.read_batches, self.bench.model, stream, int(scope.batches), [])
+                timed(
+                    "reading", made, ids=scope.ids, batches=scope.batches, skipped=scope.skipped,
+                    source=scope.source,
+                )  # fmt: skip
 
 
 def micros(bench: Bench) -> list[Micro]:
@@ -43,8 +91,8 @@ def micros(bench: Bench) -> list[Micro]:
         found.append(nets.Nets(bench))
     if bench.asks(dense.OPERATIONS):
         found.append(dense.Vectors(bench))
-    if bench.asks(reads.OPERATIONS):
-        found.append(reads.Reads(bench))
+    if bench.asks(_READING):
+        found.append(Reads(bench))
     return found
 
 

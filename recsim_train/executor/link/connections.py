@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.executor.link.handover import Offers, offer, place_of
-from recsim_train.executor.link.ring import Buffer, Shared
+from recsim_train.executor.link.ring import Buffer, Offers, Shared, offer, place_of
 from recsim_train.executor.part import LostPeerError
 from recsim_train.placement.transport import BUFFER_BYTES, SHARED_LEAST, shareable
 

@@ -1,16 +1,28 @@
 """Memory that two processes of one host share: payloads go through it instead of a socket.
 
-A client makes it when it connects, and hands it over (`recsim_train.executor.link.handover`). It
-has no name and goes when both are gone. There is a ring for answers and two for requests, one of
-them for those whose payload is made in it. Each has one end that puts and one that takes, in the
-same order. What says that there is something to take travels through the socket.
+A client makes it when it connects, and hands it over. It has no name and goes when both are gone.
+There is a ring for answers and two for requests, one of them for those whose payload is made in it.
+Each has one end that puts and one that takes, in the same order. What says that there is something
+to take travels through the socket.
+
+It is handed over by its descriptor. Beside its address a server has a name among Unix sockets. Such
+a name is of one network namespace and lies in no folder: who is elsewhere finds nobody there, and
+has a plain connection. A client sends the descriptor to that name before it says hello at the
+address. The memory begins with the same hello, in which are the run's token and a number that no
+other connection has, and is sealed: it can neither shrink nor grow. The server looks for all that
+before it maps what it was sent; it writes into no other file, whatever that is.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import mmap
+import os
+import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from weakref import ref
 
 import numpy as np
@@ -170,3 +182,64 @@ _RINGS = 3
 def size() -> int:
     """Bytes of the memory; the first `_LINE` of them are for those who make it and hand it over."""
     return _LINE + _RINGS * (_LINE + SHARED_BYTES)
+
+
+_MADE = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_WAITING = 256
+"""Offers that may lie before a client's own; systems let about ten wait."""
+
+
+def place_of(address: str, token: bytes) -> str:
+    """The name of the server at an address, which nobody can take who does not know the token."""
+    return "\0recsim-train/" + hashlib.sha256(token + address.encode()).hexdigest()
+
+
+def offer(place: str, hello: bytes, seconds: float) -> Shared | None:
+    """New memory, which the server of this name has been sent; None where the system has none, or
+    nobody of that name takes it within so many seconds."""
+    with (
+        suppress(OSError),
+        open(os.memfd_create("recsim-train", _MADE), "wb", 0) as file,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,
+    ):
+        file.truncate(size())
+        file.write(hello)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+        to.settimeout(seconds)
+        to.connect(place)
+        socket.send_fds(to, [b"memory"], [file.fileno()])
+        return Shared(file.fileno())
+    return None
+
+
+class Offers:
+    """What clients offer to one server. Used by one thread."""
+
+    def __init__(self, place: str, size: int, awaits: Callable[[bytes], bool]) -> None:
+        """``size``: bytes of a hello; ``awaits``: whether one is of a client that is to come."""
+        self._size, self._awaits = size, awaits
+        self._there: dict[bytes, Shared] = {}
+        self.sock: socket.socket | None = None
+        with suppress(OSError):  # else all connections are plain ones
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self.sock.bind(place)
+
+    def take(self) -> None:
+        """Look at the next offer, if there is one; map it if it is memory of a client."""
+        with suppress(AttributeError, OSError, ValueError):
+            for file in socket.recv_fds(self.sock, 1, 1)[1]:  # type: ignore[arg-type]
+                try:
+                    sealed = fcntl.fcntl(file, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+                    if sealed and os.fstat(file).st_size == size():
+                        hello = os.pread(file, self._size, 0)
+                        if self._awaits(hello):
+                            self._there[hello] = Shared(file)
+                finally:
+                    os.close(file)
+
+    def of(self, hello: bytes) -> Shared | None:
+        """What the client that says this has sent before."""
+        for _ in range(_WAITING):
+            self.take()
+        return self._there.pop(hello, None)

@@ -17,7 +17,6 @@ from torch._C._distributed_c10d import Store
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.executor.books import booked
-from recsim_train.executor.link.addresses import interface_address
 from recsim_train.executor.link.connections import (
     HEAD_BYTES,
     TOKEN_BYTES,
@@ -26,6 +25,7 @@ from recsim_train.executor.link.connections import (
     ClientListener,
     connect,
 )
+from recsim_train.executor.link.rendezvous import interface_address
 from recsim_train.executor.link.ring import Buffer
 from recsim_train.executor.link.tensors import Answer, memory_of
 from recsim_train.executor.link.transport import Connections, Key, Pending, ServiceKind, stop_talk

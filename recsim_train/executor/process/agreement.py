@@ -7,7 +7,6 @@ and ends with the same sentence.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import ipaddress
 import json
@@ -29,7 +28,7 @@ from recsim_train.executor.process.attend import until
 from recsim_train.executor.process.peers import gather
 from recsim_train.executor.process.rank import Rank
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.results.environment import versions
+from recsim_train.results.environment import sources, versions
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store, TCPStore
@@ -163,7 +162,7 @@ def terms_of(plan: Plan, instance: Instance, world: int) -> Terms:
     terms["the placement, which the cluster profile decides"] = _digest(_placement(plan).encode())
     known = versions()
     terms |= {f"the version of {name}": known[name] for name in _PACKAGES if name in known}
-    terms["recsim_train's source files"] = _source()
+    terms["recsim_train's source files"] = sources()[:_DIGITS]
     return terms
 
 
@@ -226,15 +225,6 @@ def _file(path: Path) -> str:
     with path.open("rb") as stream:
         begin = _digest(stream.read(_LOOK))
     return f"{path.stat().st_size:,} bytes beginning {begin}"
-
-
-@functools.cache
-def _source() -> str:
-    package = Path(__file__).parents[1]
-    whole = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        whole.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return whole.hexdigest()[:_DIGITS]
 
 
 def _digest(content: bytes) -> str:

@@ -17,12 +17,11 @@ from typing import Any
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor.emulation.cluster import EmulatedCluster
-from recsim_train.executor.part import EmulatedRoles, Ending, ProcessPart, cause
+from recsim_train.executor.part import EmulatedRoles, Ending, ProcessPart, SoFar, TrainerSaid, cause
 from recsim_train.executor.process import forkserver
 from recsim_train.executor.process.attend import in_thread
 from recsim_train.executor.process.entry import write_spec
 from recsim_train.executor.process.merge import merge
-from recsim_train.executor.process.so_far import SoFar, TrainerSaid
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
 from recsim_train.trace.progress import Meter, unseen

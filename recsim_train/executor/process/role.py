@@ -16,22 +16,18 @@ from torch._C._distributed_c10d import Store
 
 from recsim_train.executor.books import Books, book, set_pace
 from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
-from recsim_train.executor.link.collectives import Collective
-from recsim_train.executor.link.gloo import GlooTransport
+from recsim_train.executor.link.gloo import Collective, GlooTransport
 from recsim_train.executor.link.tcp import TcpTransport
 from recsim_train.executor.link.transport import Key, ServiceKind, Transport
 from recsim_train.executor.modelled import ModelledCompute, install
 from recsim_train.executor.part import EmulatedRoles, ProcessPart, Reading
-from recsim_train.executor.perform import run_loop
 from recsim_train.executor.pools import make_pool
 from recsim_train.executor.process import clocks
-from recsim_train.executor.process.attend import attend, in_thread
+from recsim_train.executor.process.attend import attend, in_thread, schedule
 from recsim_train.executor.process.evaluate import evaluate
 from recsim_train.executor.process.peers import Peers
-from recsim_train.executor.process.scheduling import schedule
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
-from recsim_train.executor.runtime import LoopContext
-from recsim_train.executor.shards.mixcache import MixCache
+from recsim_train.executor.runtime import LoopContext, run_loop
 from recsim_train.executor.shards.services import (
     DenseServer,
     EmbeddingServer,
@@ -41,7 +37,7 @@ from recsim_train.executor.shards.services import (
 )
 from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near, Remote
 from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import MixCache, Replica, Worker
 from recsim_train.placement.plan import Instance, LoopId, Plan
 from recsim_train.strategy.base import Loop
 from recsim_train.strategy.registry import create
