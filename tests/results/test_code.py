@@ -28,11 +28,17 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
         path = package / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-        environment._own.cache_clear()
+        forget()
         return code_of()
 
     written("__init__.py", "")
     yield written
+    forget()
+
+
+def forget() -> None:
+    """The sources may have changed."""
+    environment.sources.cache_clear()
     environment._own.cache_clear()
 
 
