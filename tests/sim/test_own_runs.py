@@ -9,6 +9,8 @@ import pytest
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.cluster import Calibration, Cluster
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.prediction import predict
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import standard_error
 from recsim_train.session import own_runs
@@ -16,7 +18,6 @@ from recsim_train.session.own_runs import predicted
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 from recsim_train.trace.ledger import ASKING, REQUESTS, RUNTIME, TRANSPORT, Ledger
 from recsim_train.trace.record import Outcome
-from tests.simulated import simulate
 
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
@@ -49,11 +50,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
     """What `predicted` simulates, in turn."""
     outcomes: list[Outcome] = []
 
-    def simulated(plan: Plan, cluster: Cluster) -> Outcome:
-        outcomes.append(simulate(plan, cluster))
+    def simulated(case: Case) -> Outcome:
+        outcomes.append(predict(case))
         return outcomes[-1]
 
-    monkeypatch.setattr(own_runs, "simulate", simulated)
+    monkeypatch.setattr(own_runs, "predict", simulated)
     return outcomes
 
 
