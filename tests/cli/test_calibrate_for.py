@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from recsim_train.calibration.own import measure
 from recsim_train.cli.main import app
 from recsim_train.config.profiles import load_cluster
+from recsim_train.config.sweep import written
 from recsim_train.results.environment import code_of, machine_name
 from recsim_train.session import profile
 from recsim_train.session.caller import Caller
@@ -60,7 +61,7 @@ def test_operations_that_other_code_measured_are_said(folder: Path, ours: bool) 
     path = folder / "cluster_profiles" / "mine.yaml"
     if ours:
         text = path.read_text()
-        path.write_text(text.replace("{recsim-train: 0.1.0,", f"{{code: {code_of()},", 1))
+        path.write_text(text.replace("{recsim-train: 0.1.0,", f"{{code: {written(code_of())},", 1))
         assert path.read_text() != text
     said: list[str] = []
     profile.measure_machine(path, Caller(said.append), add=True)
