@@ -47,18 +47,18 @@ class LinkFigures:
     def on(self, profile: Cluster) -> Cluster:
         """The profile with these figures in place of its own."""
         network = {
-            "latency": self.latency,
-            "efficiency": min(1.0, self.efficiency),
-            "connection_cap": self.connection_cap,
+            "network.latency": self.latency,
+            "network.efficiency": min(1.0, self.efficiency),
+            "network.connection_cap": self.connection_cap,
         }
         prices = {}
         for name, factor in self.dearer.items():
             was = getattr(profile.costs, name)
             unsure = min(MOST_UNCERTAIN, hypot(was.uncertainty, abs(factor - 1.0) / 2))
-            prices[name] = Price.model_construct(
+            prices[f"costs.{name}"] = Price.model_construct(
                 value=was.value * factor, uncertainty=unsure, basis=was.basis
             )
-        return profile.having("network", **network).having("costs", **prices)
+        return profile.with_({**network, **prices})
 
 
 def measure_links(profile: Cluster) -> LinkFigures:

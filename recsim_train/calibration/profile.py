@@ -149,7 +149,7 @@ def calibrate_machine(
         own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
         runs = [run for run in own if run is not None]
         known = {"cooling": colder, **({} if turn is None else {"turn": turn})}
-        cluster = cluster.model_copy(update=known)
+        cluster = cluster.with_(known)
         missed = None
         if predict is not None:  # while the data of these runs are there
             with talk.known(talk.Talk), talk.known(meet.Meet):
@@ -160,7 +160,7 @@ def calibrate_machine(
     if missed is not None:
         whole["own_error"] = missed.beyond
         whole["residuals"] = calibration.residuals | {"calibration's own runs": str(missed)}
-    return cluster.having("calibration", **whole)
+    return cluster.with_({f"calibration.{name}": value for name, value in whole.items()})
 
 
 def _work_prices(

@@ -91,4 +91,4 @@ def _experiment(read: _Planned, folder: Path, trainers: int, steps: int) -> Expe
         path=None if read.source == GENERATED else str(path), eval_rows=0, synthetic=_SYNTHETIC,
         queue_batches=1,
     )  # fmt: skip
-    return run.model_copy(update={"data": data}).having("training", threads=read.threads)
+    return run.with_({"data": data, "training.threads": read.threads})

@@ -26,9 +26,9 @@ from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experim
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Problem, dotted
 from recsim_train.config.profiles import EXTENDS, NO_PROFILE_NAME, WHOLE
-from recsim_train.config.relative import absolute, is_relative
+from recsim_train.config.relative import read_with
 from recsim_train.config.search import Search
-from recsim_train.config.sets import Assignment, Sets, parse_sets
+from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.sweep import (
     Dimension,
     Point,
@@ -114,15 +114,13 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
     for item in (*source.before, *point.items, *source.after):
         key = item.strip() if isinstance(item, str) else item.key
         (of_profile if key.startswith(PROFILE_KEY) else own).append(item)
-    sets = Sets(document, schemas, mistakes)
-    given = parse_sets(own, mistakes)
-    relative = [item for item in given if is_relative(item, Experiment)]
-    sets.apply([item for item in given if item not in relative])
-    of_profile = [*_take_profile(document), *of_profile]
-    experiment = check_experiment(document, schemas, mistakes)
-    if relative:
-        sets.apply(absolute(relative, experiment, document, mistakes))
-        experiment = check_experiment(document, schemas, mistakes)
+    written: list[Assignment] = []
+
+    def read() -> Experiment:
+        written.extend(_take_profile(document))  # none the second time
+        return check_experiment(document, schemas, mistakes)
+
+    experiment = read_with(Sets(document, schemas, mistakes), own, Experiment, read)
     search = experiment.search or Search()
     varied = tuple(grid_of(document, ("search", "settings"), search.settings, mistakes))
     check_keys(varied, mistakes)
@@ -131,7 +129,7 @@ def _load_point(source: ExperimentFile, point: Point, schemas: Schemas) -> Loade
         experiment.with_({"validation": None, "search": None}),
         source.path,
         document.data,
-        tuple(of_profile),
+        (*written, *of_profile),
         source.sweep,
         point,
         experiment.validation,

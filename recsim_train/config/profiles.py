@@ -12,8 +12,8 @@ from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.points import PROFILE_KEY
 from recsim_train.config.problems import Marks, Mistakes, shown, suggest
-from recsim_train.config.relative import absolute, is_relative
-from recsim_train.config.sets import Assignment, Sets, parse_sets
+from recsim_train.config.relative import read_with
+from recsim_train.config.sets import Assignment, Sets
 from recsim_train.config.validate import check
 from recsim_train.config.yaml_source import YamlDocument, parse_document, read_document
 
@@ -77,14 +77,8 @@ def _checked(document: YamlDocument, sets: Sequence[str | Assignment] = ()) -> C
         else replace(s, key=s.key.removeprefix(PROFILE_KEY))
         for s in sets
     ]
-    apply, given = Sets(document, {}, mistakes).apply, parse_sets(own, mistakes)
-    relative = [item for item in given if is_relative(item, Cluster)]
-    apply([item for item in given if item not in relative])
-    cluster = _read(document, mistakes)
-    if relative:
-        apply(absolute(relative, cluster, document, mistakes))
-        cluster = _read(document, mistakes)
-    return cluster
+    sets_of = Sets(document, {}, mistakes)
+    return read_with(sets_of, own, Cluster, lambda: _read(document, mistakes))
 
 
 def _read(document: YamlDocument, mistakes: Mistakes) -> Cluster:

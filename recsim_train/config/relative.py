@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from recsim_train.config.fields import of_path
 from recsim_train.config.overrides import EVERY
 from recsim_train.config.problems import KeyPath, Mistakes
-from recsim_train.config.sets import Assignment
+from recsim_train.config.sets import Assignment, Sets, parse_sets
 from recsim_train.config.yaml_source import YamlDocument
 
 _TIMES = re.compile(r"x(\d+(?:\.\d+)?)")
 
 
-def is_relative(item: Assignment, model: type[BaseModel]) -> bool:
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_with(
+    sets: Sets, given: Sequence[str | Assignment], model: type[M], read: Callable[[], M]
+) -> M:
+    """What ``read`` makes of a document of this model once the overrides are in it, of which those
+    that say how many times follow the others."""
+    items = parse_sets(given, sets.mistakes)
+    relative = [item for item in items if _is_relative(item, model)]
+    sets.apply([item for item in items if item not in relative])
+    settings = read()
+    if relative:
+        sets.apply(_absolute(relative, settings, sets.document, sets.mistakes))
+        settings = read()
+    return settings
+
+
+def _is_relative(item: Assignment, model: type[BaseModel]) -> bool:
     """Whether it multiplies a number, or is of each entry of a mapping or list."""
     if EVERY in item.path:
         return True
@@ -30,7 +48,7 @@ def _times(value: Any) -> float | None:
     return None if found is None else float(found[1])
 
 
-def absolute(
+def _absolute(
     items: Sequence[Assignment], settings: BaseModel, document: YamlDocument, mistakes: Mistakes
 ) -> list[Assignment]:
     """The same overrides with the keys and values that they come to; of what is not given none.

@@ -223,11 +223,6 @@ class Section(BaseModel):
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
 
-    def having(self, section: str, **values: Any) -> Self:
-        """The same with other values in one of its sections. Nothing is checked."""
-        changed = getattr(self, section).model_copy(update=values)
-        return self.model_copy(update={section: changed})
-
     def with_(self, changes: Mapping[str, Any]) -> Self:
         """The same with other values by dotted keys (`recsim_train.config.overrides`)."""
         return cast("Self", overridden(self, changes))

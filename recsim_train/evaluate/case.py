@@ -29,10 +29,12 @@ class Case:
     cluster: Cluster
 
     @classmethod
-    def of(cls, plan: Plan, cluster: Cluster) -> Case:
-        """Of a plan that is there."""
+    def of(cls, plan: Plan, cluster: Cluster, identity: str | None = None) -> Case:
+        """Of a plan that is there, and its identity, where that is known."""
         case = cls(plan.experiment, plan.strategy, cluster)
         case.__dict__["plan"] = plan
+        if identity is not None:
+            case.__dict__["identity"] = identity
         return case
 
     @cached_property

@@ -81,8 +81,8 @@ def _job_size(experiment: Experiment) -> JobSize:
 
 def with_servers(plan: Plan, counts: Mapping[ServerRole, int]) -> Plan:
     """The same run with other numbers of servers. Raises UserError as `build_plan`."""
-    roles = {f"{role}s": count for role, count in counts.items()}
-    return build_plan(plan.experiment.having("roles", **roles), plan.strategy)
+    roles = {f"roles.{role}s": count for role, count in counts.items()}
+    return build_plan(plan.experiment.with_(roles), plan.strategy)
 
 
 def _net(

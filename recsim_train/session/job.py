@@ -41,7 +41,8 @@ class Job:
     @property
     def case(self) -> Case:
         """What is predicted of it."""
-        return Case.of(self.plan, self.profile)
+        known = self.identity if self.world == "simulated" else None
+        return Case.of(self.plan, self.profile, known)
 
     @property
     def profile(self) -> Cluster:
