@@ -113,7 +113,7 @@ def predict(
     ['flat_ps', 'allreduce', 'flat_ps', 'allreduce']
     """
     from recsim_train.session import making, prepare
-    from recsim_train.sweep import making as sweeping
+    from recsim_train.sweep import folder as sweeping
 
     keep = Keep(_folder(out), resume, command=caller.command)
     jobs = study.jobs(what_if=what_if, caller=caller)

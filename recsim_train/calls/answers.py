@@ -16,10 +16,11 @@ from recsim_train.results.interval import of_row
 from recsim_train.results.row import row_of
 from recsim_train.results.rundir import RunRecord, World, read_run
 from recsim_train.session.job import Job
-from recsim_train.sweep.folder import SweepRecord
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from recsim_train.sweep.folder import SweepRecord
 
 
 @dataclass(frozen=True, slots=True, repr=False)
