@@ -146,12 +146,18 @@ def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> 
             "sweep_dir": record.path.as_posix(),
             "axes": record.header["axes"],
         }
-        common.print_json({"sweep": sweep, "caveats": list(caveats), "points": record.rows})
+        common.print_json(
+            {
+                "sweep": sweep,
+                "caveats": list(caveats),
+                "points": [row.document for row in record.rows],
+            }
+        )
     else:
         show(swept(SweepFindings(record)))
-    failed = [row for row in record.rows if row["status"] == FAILED]
+    failed = [row for row in record.rows if row.status == FAILED]
     if failed:
-        common.say(f"{len(failed)} of {len(record.rows)} points failed: {failed[0]['message']}")
+        common.say(f"{len(failed)} of {len(record.rows)} points failed: {failed[0].message}")
         raise typer.Exit(common.FAILED)
 
 

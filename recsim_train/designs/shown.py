@@ -21,7 +21,7 @@ from recsim_train.report.glossary import glossary
 from recsim_train.report.naming import bottleneck, phrase
 from recsim_train.report.what_if import KNEE
 from recsim_train.report.winner import listed
-from recsim_train.results.row import binding_of
+from recsim_train.results.row import Row
 from recsim_train.results.whole import BILLION, whole_of
 from recsim_train.sim.host.memory import PART_NAMES
 
@@ -47,7 +47,7 @@ def headline(answer: Recommended) -> str:
         so_far = f" so far, with {full} simulated in full,"
     if wanted.target is None:
         figure = {
-            "cost": f"{cost.of_row(chosen.row or {})} for a billion examples",
+            "cost": f"{cost.of_row(chosen.row or Row())} for a billion examples",
             "hosts": f"{_per_host(chosen)} {_EACH}",
         }.get(wanted.by)
         best = f"The best{so_far} is {design}: it gives" if so_far else f"{design} gives"
@@ -126,7 +126,7 @@ def document(
     tied = [_tied(answer)] if chosen.whole else []
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
     if answer.met is False and not forbids:
-        what = bottleneck(binding_of(chosen.row or {}))
+        what = bottleneck((chosen.row or Row()).what_binds)
         forbids = [f"no bound by itself; {phrase(what or 'nothing known')}"]
     enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in answer.changes]
     if answer.met is False and not enough:
@@ -137,7 +137,7 @@ def document(
         ]
     elif not answer.all_tried:
         enough.append("there was no time to try all changes")
-    notes = list((chosen.row or {}).get("notes") or [])
+    notes = list((chosen.row or Row()).notes or [])
     rests = _rests(chosen)
     if alike:
         step = chosen.candidate.origin.examples_per_step
@@ -257,7 +257,7 @@ def _tied(answer: Recommended) -> str:
 
 
 def _binds(design: Design) -> str:
-    binding = binding_of(design.row or {})
+    binding = (design.row or Row()).what_binds
     busy = [
         f"{name} {text.percent(share)} busy{' (near saturation)' if share >= KNEE else ''}"
         for name, share in busiest(design)
@@ -311,7 +311,7 @@ def _per_host(design: Design) -> str:
 
 
 def _cells(design: Design) -> list[str]:
-    row = design.row or {}
+    row = design.row or Row()
     more = settings(design)
     return [
         f"{design.kind}{', ' if more else ''}{more}",
@@ -322,7 +322,7 @@ def _cells(design: Design) -> list[str]:
         _per_host(design),
         _hourly(design),
         cost.of_row(row),
-        text.percent(row.get("memory_share")),
+        text.percent(row.memory_share),
         text.exact(design.candidate.examples_per_step),
         divided(design).partition("(")[2].removesuffix(")"),
     ]

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.data.counts import IdCounts, counts_for, counts_key
@@ -21,17 +21,15 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import BORROWED, FINAL, Level, at, requests_of
 from recsim_train.evaluate.memo import Memo
 from recsim_train.report.caveats import of_prediction
-from recsim_train.results.folder import clean
+from recsim_train.results.folder import clean_document
 from recsim_train.results.keep import Keep
-from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, row_of
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, Row, row_of
 from recsim_train.results.rundir import RunRecord, clear, manifest_of
 from recsim_train.results.summary import summarise
 from recsim_train.signals import die_with_parent
 from recsim_train.trace.progress import Meter, unseen
 from recsim_train.trace.record import Outcome
 
-Row = dict[str, Any]
-"""Figures of a case, see `recsim_train.results.row.row_of`."""
 _REMEMBERED = 8
 """Cases with equal ids per batch mostly follow each other."""
 
@@ -65,8 +63,7 @@ class Simulator:
         except (UserError, RunFailed) as error:
             status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
             row = row_of(case.plan, case.cluster, None, status, str(error))
-        row["wall_seconds"] = round(time.perf_counter() - start, 4)
-        return row
+        return replace(row, wall_seconds=round(time.perf_counter() - start, 4))
 
     def _bounds(self, case: Case, level: Level, keep: Keep | None) -> Row:
         from recsim_train.evaluate.asymptotic import asymptotic_bounds
@@ -80,8 +77,8 @@ class Simulator:
         few = representatives(at(case, level)).simulated
         if requests_of(plan) / len(plan.training) * few > level.racks:
             case = case.with_({"cluster.topology": None})
-        found = row_of(plan, case.cluster, None, COMPLETE)
-        return {**found, "bounds": dict(asymptotic_bounds(case).bounds)}
+        bounds = clean_document(asymptotic_bounds(case).bounds)
+        return replace(row_of(plan, case.cluster, None, COMPLETE), bounds=bounds)
 
     def _rate(self, case: Case, level: Level, keep: Keep | None) -> Row:
         from recsim_train.evaluate.simulations import briefly
@@ -99,8 +96,7 @@ class Simulator:
         summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
         described = RunRecord(Path(), manifest_of(plan, "simulated", cluster, ""), {}, summary)
         row = row_of(plan, cluster, summary, COMPLETE, notes=of_prediction(described))
-        row["run_id"] = None if record is None else record.run_id
-        return row
+        return replace(row, run_id=None if record is None else record.run_id)
 
     def _interval(self, case: Case, level: Level, keep: Keep | None) -> Row:
         asked, most = at(case, level).experiment, BORROWED.few.threads or 0
@@ -109,15 +105,21 @@ class Simulator:
             return self._prediction(case, level, keep)
         alone = at(case, level).with_({"simulation.what_if_steps": 0})
         row = self._prediction(alone, FINAL, keep)
-        if not row["examples_per_second"]:
+        if not (eps := row.examples_per_second):
             return row
         other = self.row(alone, BORROWED)
-        if eps := other["examples_per_second"]:
-            for end in ("calibration_low", "calibration_high"):
-                if other[end] is not None:
-                    row[end] = row["examples_per_second"] * other[end] / eps
-            row["calibration_errors"] = other["calibration_errors"]
-        return row
+        if not (theirs := other.examples_per_second):
+            return row
+
+        def borrowed(own: float | None, end: float | None) -> float | None:
+            return own if end is None else eps * end / theirs
+
+        return replace(
+            row,
+            calibration_low=borrowed(row.calibration_low, other.calibration_low),
+            calibration_high=borrowed(row.calibration_high, other.calibration_high),
+            calibration_errors=other.calibration_errors,
+        )
 
     def _counted(self, case: Case) -> IdCounts:
         from recsim_train.evaluate.simulations import representatives
@@ -158,16 +160,15 @@ def evaluate(
         if known is None:
             left.append(place)
         else:
-            yield place, dict(known)
+            yield place, known
     limit = level.seconds if seconds is None else seconds
     with contextlib.closing(
         _evaluated([(n, cases[n]) for n in left], level, processes, keep, meter, limit)
     ) as rows:
         for place, row in rows:
-            found = clean(row)
             if memo is not None:
-                memo.add(cases[place].identity, level, found)
-            yield place, found
+                memo.add(cases[place].identity, level, row)
+            yield place, row
 
 
 def _evaluated(
@@ -259,7 +260,7 @@ def _in_time(
             return simulator.row(case, level, keep)
     except TooLongError as error:
         row = row_of(case.plan, case.cluster, None, FAILED, str(error))
-        return {**row, "too_long": True}
+        return replace(row, too_long=True)
 
 
 _own: tuple[Simulator, Level, Keep | None, float | None] | None = None

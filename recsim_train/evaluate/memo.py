@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.evaluate.levels import Level
-from recsim_train.results.folder import put, writing
-from recsim_train.results.row import FAILED
+from recsim_train.results.folder import clean, put, writing
+from recsim_train.results.row import FAILED, Row, row_from
 from recsim_train.signals import note_finished
 
 
@@ -25,7 +25,8 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
         with suppress(ValueError):
             entry = json.loads(line)
             if isinstance(entry, dict) and isinstance(entry.get("row"), dict):
-                yield {"case": "", "level": "", **entry}
+                known = {"code": None, "case": "", "level": "", **entry}
+                yield known | {"row": row_from(entry["row"])}
 
 
 class Memo:
@@ -36,7 +37,7 @@ class Memo:
         taking too long, which may be the disk's fault; what it has of other code stays in it.
         Raises RunFailed where it cannot be written."""
         self._path, self._code = path, code
-        self._known: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self._known: dict[tuple[str, str], Row] = {}
         self.others: list[str | None] = []
         """Of each row of other code, which."""
         if path is None:
@@ -44,9 +45,9 @@ class Memo:
         kept = list(entries(path)) if resume else []
         for entry in kept:
             row = entry["row"]
-            if entry.get("code") != code:
-                self.others.append(entry.get("code"))
-            elif row.get("status") != FAILED or row.get("too_long"):
+            if entry["code"] != code:
+                self.others.append(entry["code"])
+            elif row.status != FAILED or row.too_long:
                 self._known[entry["case"], entry["level"]] = row
         with writing(path):  # so that nothing is added to half a line
             put(path, "".join(map(_line, kept)).encode())
@@ -54,11 +55,11 @@ class Memo:
     def __len__(self) -> int:
         return len(self._known)
 
-    def known(self, case: str, level: Level) -> Mapping[str, Any] | None:
+    def known(self, case: str, level: Level) -> Row | None:
         """A row that was found before. ``case``: its identity."""
         return self._known.get((case, level.name))
 
-    def add(self, case: str, level: Level, row: Mapping[str, Any]) -> None:
+    def add(self, case: str, level: Level, row: Row) -> None:
         """Keep a row. Raises RunFailed where the disk does not take it."""
         if self._path is None:
             return
@@ -75,4 +76,4 @@ class Memo:
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    return f"{json.dumps(entry, ensure_ascii=False)}\n"
+    return f"{json.dumps(clean(entry), ensure_ascii=False)}\n"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from recsim_train.report import text
 from recsim_train.results.figures import Summary
+from recsim_train.results.row import Row
 from recsim_train.results.whole import BILLION, Whole, whole_training
 
 HEAD = "cost/1e9 examples"
@@ -38,10 +38,11 @@ def cell(summary: Summary) -> str:
     return text.NONE if whole is None else amount(whole, ())
 
 
-def of_row(row: Mapping[str, Any]) -> str:
-    """As `cell`, of a row of many runs (`recsim_train.results.row`)."""
-    billion = row.get("cost_per_billion")
-    return text.NONE if billion is None else text.money(billion, row["currency"])
+def of_row(row: Row) -> str:
+    """As `cell`, of a row of many."""
+    if row.cost_per_billion is None or row.currency is None:
+        return text.NONE
+    return text.money(row.cost_per_billion, row.currency)
 
 
 def whole_said(summary: Summary, examples: float) -> str:

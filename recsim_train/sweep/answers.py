@@ -21,14 +21,14 @@ from recsim_train.report import text
 from recsim_train.report.winner import (
     REPEATS,
     Entry,
-    Row,
     best_row,
     choose,
     contenders,
     listed,
     sizes,
 )
-from recsim_train.sweep.axes import Axis
+from recsim_train.results.row import Row
+from recsim_train.sweep.axes import Axis, settings_of
 
 SCALING = ("roles.trainers", "training.threads")
 """Settings of which twice as much would ideally be twice as fast."""
@@ -90,7 +90,7 @@ def answers(asked: SweepQuestion) -> list[SettingAnswer]:
 
 
 def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
-    rows = [row for row in asked.rows if row[axis.key] is not None]
+    rows = [row for row in asked.rows if row.settings.get(axis.key) is not None]
     cases = _cases(asked, rows, axis.key, mixed=axis.numbers is not None)
     if not cases:
         return None
@@ -124,9 +124,9 @@ def _cases(
     for row in rows:
         name = asked.strategy(row)
         shared = [] if key == _STRATEGY or len(asked.strategies) == 1 else [name]
-        shared += [f"{a.label} {written(row[a.key])}" for a in others if row[a.key] is not None]
-        value = name if key == _STRATEGY else _key(row[key])
-        size = None if mixed else row.get("examples_per_step")
+        shared += settings_of(row, others)
+        value = name if key == _STRATEGY else _key(row.settings.get(key))
+        size = None if mixed else row.examples_per_step
         grouped.setdefault((", ".join(shared), size), {}).setdefault(value, []).append(row)
     cases = []
     for (shared_by, _), by_value in grouped.items():

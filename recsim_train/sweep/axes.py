@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from recsim_train.config.points import accepted
+from recsim_train.config.sweep import written
 from recsim_train.config.tables import rows_of
 from recsim_train.config.units import SHARE
+from recsim_train.results.row import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,12 @@ class Axis:
         """A value's place on a numeric axis."""
         assert self.numbers is not None
         return self.numbers[self.values.index(value)]
+
+
+def settings_of(row: Row, axes: Iterable[Axis]) -> list[str]:
+    """Which values a point has, in words."""
+    there = ((axis, row.settings.get(axis.key)) for axis in axes)
+    return [f"{axis.label} {written(value)}" for axis, value in there if value is not None]
 
 
 def axis_of(key: str, values: Iterable[Any], keys: Sequence[str]) -> Axis:

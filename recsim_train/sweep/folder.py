@@ -10,7 +10,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,9 @@ from recsim_train.results.row import (
     COMPLETE,
     DOES_NOT_FIT,
     FAILED,
-    binding_of,
+    Row,
     flat_settings,
+    row_from,
     row_of,
 )
 from recsim_train.session.caller import Caller
@@ -62,8 +63,8 @@ class SweepRecord:
 
     path: Path
     header: dict[str, Any]
-    rows: list[dict[str, Any]]
-    """Finished points, in order: swept settings by name, then `COLUMNS`."""
+    rows: list[Row]
+    """Finished points, in order."""
 
     @property
     def keys(self) -> list[str]:
@@ -89,7 +90,7 @@ def simulate_all(
     started = find_started(base, header, caller.say) if keep.resume else None
     path = free_path(base) if started is None else started.path
     known = () if started is None else started.rows
-    rows = {row["point"]: row for row in known if row["status"] != FAILED}
+    rows = {row.number or 0: row for row in known if row.status != FAILED}
     try:
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -142,27 +143,29 @@ def caveats_of(jobs: Sequence[Job]) -> list[str]:
     return list(found)
 
 
-def write_sweep(
-    path: Path, header: dict[str, Any], rows: Mapping[int, Mapping[str, Any]]
-) -> SweepRecord:
+def write_sweep(path: Path, header: dict[str, Any], rows: Mapping[int, Row]) -> SweepRecord:
     """Write the tables of what is finished, by its number; once all points are, the memo goes."""
-    record = SweepRecord(path, header, [_full_row(header, n, rows[n]) for n in sorted(rows)])
+    record = _record(path, header, rows)
+    lines = [row.document for row in record.rows]
     with writing(path):
-        put(path / TABLE, _parquet(record.rows, header))
-        put(path / CSV, _csv(record.rows, header))
+        put(path / TABLE, _parquet(lines, header))
+        put(path / CSV, _csv(lines, header))
         if record.complete:
             (path / POINTS).unlink(missing_ok=True)
-    if any(row["status"] == COMPLETE for row in record.rows):
+    if any(row.status == COMPLETE for row in record.rows):
         note_finished()
     return record
 
 
-def _full_row(header: Mapping[str, Any], number: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A point's swept settings and figures."""
-    values = header["points"][number]["values"]
-    full = {"point": number} | {key: values.get(key) for key in header["axes"]}
-    said = {"bottleneck": naming.bottleneck(binding_of(row))}
-    return full | {column: row.get(column) for column in COLUMNS} | said
+def _record(path: Path, header: dict[str, Any], rows: Mapping[int, Row]) -> SweepRecord:
+    """With what tells each point from the others, and what binds it in words."""
+    found = []
+    for number in sorted(rows):
+        row, values = rows[number], header["points"][number]["values"]
+        settings = {key: values.get(key) for key in header["axes"]}
+        said = naming.bottleneck(row.what_binds)
+        found.append(replace(row, number=number, settings=settings, bottleneck=said))
+    return SweepRecord(path, header, found)
 
 
 def header_of(jobs: Sequence[Job], command: Sequence[str]) -> dict[str, Any]:
@@ -252,14 +255,15 @@ def read_sweep(path: Path) -> SweepRecord:
         for key in ("name", "axes", "points", "settings", "command"):
             if header.get(key) is None:
                 raise ValueError(f"it lacks {key!r}")
-        rows: dict[int, Mapping[str, Any]] = {}
+        rows: dict[int, Row] = {}
         if (path / TABLE).is_file():
-            rows = {row["point"]: row for row in _read_parquet(path / TABLE, header)}
+            lines = _read_parquet(path / TABLE, header)
+            rows = {line["point"]: row_from(line) for line in lines}
         simulated = {entry["case"]: entry["row"] for entry in entries(path / POINTS)}
         for number, point in enumerate(header["points"]):
             if (known := simulated.get(point.get("identity"))) is not None:
                 rows[number] = known
-        return SweepRecord(path, header, [_full_row(header, n, rows[n]) for n in sorted(rows)])
+        return _record(path, header, rows)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is a damaged sweep, or another version's: {error}") from None
     except (KeyError, TypeError, IndexError, AttributeError):

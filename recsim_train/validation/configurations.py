@@ -5,7 +5,6 @@ Errors are raw: nothing that was measured is corrected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -18,8 +17,7 @@ from recsim_train.config.validation import Tier
 from recsim_train.report import naming
 from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.folder import hash_of
-from recsim_train.results.interval import of_row
-from recsim_train.results.row import binding_of
+from recsim_train.results.row import Row
 from recsim_train.session.job import Job
 from recsim_train.strategy.options import flat
 from recsim_train.trace.binding import NAMES, Binding
@@ -96,7 +94,7 @@ def regime(binding: Binding | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Configuration:
     """One configuration in both worlds. Errors are signed: predicted / measured - 1."""
 
     predicted: Predicted
@@ -106,12 +104,12 @@ class Row:
     """Others of its runs, which break an invariant and count in no figure but `with_dropped`."""
 
     @property
-    def with_dropped(self) -> Row:
+    def with_dropped(self) -> Configuration:
         """The same as if all of its runs counted."""
         return replace(self, runs=(*self.runs, *self.dropped), dropped=())
 
     @property
-    def by_bound(self) -> Row:
+    def by_bound(self) -> Configuration:
         """The same as if the tightest bound were the prediction; without runs where it is not
         known."""
         taken = replace(self.predicted, examples_per_second=self.predicted.bound or 0.0)
@@ -179,10 +177,10 @@ class Row:
 
 
 FIGURES = "measured", "spread", "raw_error", "covered", "half_width"
-"""Of each `Row`, for its document."""
+"""Of each `Configuration`, for its document."""
 
 
-def row_document(row: Row) -> dict[str, Any]:
+def row_document(row: Configuration) -> dict[str, Any]:
     """One configuration's figures, by name."""
     p = row.predicted
     interval = p.interval or (None, None)
@@ -257,13 +255,13 @@ def label_of(job: Job, tier: Tier = "machine") -> str:
     return said if tier == "machine" else f"{said}, {emulated.label_of(job)}"
 
 
-def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predicted:
-    """A configuration with the figures of its prediction (`recsim_train.results.row.row_of`)."""
+def predicted(job: Job, row: Row, tier: Tier = "machine") -> Predicted:
+    """A configuration with the figures of its prediction."""
     spec, choice = job.loaded.experiment, job.plan.strategy
     # how long it is measured does not make it another setting
     alone = spec.with_({"roles.trainers": 1, "training.steps": 1, "training.warmup_steps": 0})
-    binding = binding_of(row)
-    of_cluster = {"regime": regime(binding)}
+    assert row.examples_per_second is not None
+    of_cluster = {"regime": regime(row.what_binds)}
     if tier == "emulated":
         of_cluster = {
             "regime": emulated.regime(row),
@@ -279,11 +277,11 @@ def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predi
         trainers=spec.roles.trainers,
         threads=spec.training.threads,
         batch_size=spec.training.batch_size,
-        examples_per_second=row["examples_per_second"],
-        interval=of_row(row),
-        bound=row["bound_eps"],
+        examples_per_second=row.examples_per_second,
+        interval=row.interval90(),
+        bound=row.bound_eps,
         roofline=roofline(job),
-        bottleneck=naming.bottleneck(binding) or "",
-        cpu=row["cpu_per_example"] or {},
+        bottleneck=naming.bottleneck(row.what_binds) or "",
+        cpu=row.cpu_per_example or {},
         **of_cluster,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from recsim_train.config.cluster import Cluster
@@ -10,6 +9,7 @@ from recsim_train.config.dump import plain
 from recsim_train.config.experiment import Experiment
 from recsim_train.placement.hosts import hosts_of
 from recsim_train.results.figures import Summary
+from recsim_train.results.row import Row
 from recsim_train.results.undisturbed import broken, messages_share
 from recsim_train.session.job import Job
 from recsim_train.strategy import effects
@@ -48,26 +48,26 @@ def label_of(job: Job) -> str:
     return ", ".join(said)
 
 
-def regime(row: Mapping[str, Any]) -> str:
+def regime(row: Row) -> str:
     """One of `REGIMES`, by which resources a prediction's bounds say bind.
 
-    ``row``: of the prediction (`recsim_train.results.row`).
+    ``row``: of the prediction.
     """
     tightest: dict[str, float] = {}
-    for resource, eps in (row["bounds"] or {}).items():
+    for resource, eps in (row.bounds or {}).items():
         if kind := _class(resource, row):
             tightest[kind] = min(eps, tightest.get(kind, eps))
     (first, bound), *others = sorted(tightest.items(), key=lambda known: known[1])
     return "mixed" if others and others[0][1] < bound * (1.0 + NEAR) else first
 
 
-def _class(resource: str, row: Mapping[str, Any]) -> str | None:
+def _class(resource: str, row: Row) -> str | None:
     owner, _, part = resource.partition(".")
     if resource == "loops":
-        times = row["time_by_effect"] or {}
+        times = row.time_by_effect or {}
         return "trainer cores" if times.get("compute", 0.0) > sum(times.values()) / 2 else None
     role = "trainer" if owner.startswith("trainer[") else "server"
-    sent = {effect: size or 0.0 for effect, size in (row["bytes_by_effect"] or {}).items()}
+    sent = {effect: size or 0.0 for effect, size in (row.bytes_by_effect or {}).items()}
     together = sum(sent.get(effect.kind, 0.0) for effect in effects.COLLECTIVE)
     collective = role == "trainer" and together > sum(sent.values()) / 2
     nic, cores = "collective" if collective else f"{role} NIC", f"{role} cores"

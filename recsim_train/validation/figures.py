@@ -25,7 +25,7 @@ from recsim_train.report.drawing import (
     tip,
 )
 from recsim_train.validation import emulated
-from recsim_train.validation.configurations import REGIMES, Row
+from recsim_train.validation.configurations import REGIMES, Configuration
 from recsim_train.validation.fidelity import Fidelity
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def draw(found: Fidelity) -> dict[str, Picture]:
 
 
 @for_any_window
-def scatter_figure(rows: Sequence[Row]) -> Picture | None:
+def scatter_figure(rows: Sequence[Configuration]) -> Picture | None:
     """Predicted over measured throughput: a colour for each strategy, a marker for each regime;
     whiskers are the prediction's 90 % interval and the repeats' half range."""
     from matplotlib.ticker import LogLocator, NullLocator
@@ -90,7 +90,7 @@ def scatter_figure(rows: Sequence[Row]) -> Picture | None:
         return finish(figure, "scatter", "Predicted over measured throughput")
 
 
-def _ends(rows: Sequence[Row]) -> tuple[float, float]:
+def _ends(rows: Sequence[Configuration]) -> tuple[float, float]:
     speeds = [s for row in rows for s in (row.measured, row.predicted.examples_per_second) if s]
     return 0.8 * min(speeds), 1.25 * max(speeds)
 

@@ -21,7 +21,7 @@ from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, base_path, hash_of, writable
 from recsim_train.results.keep import Keep
-from recsim_train.results.row import COMPLETE, FAILED, cpu_by_line
+from recsim_train.results.row import COMPLETE, FAILED, Row, cpu_by_line
 from recsim_train.results.rundir import RunRecord
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
@@ -162,11 +162,11 @@ def _predictions(
     caller: Caller,
 ) -> dict[str, Any]:
     cases = [job.case for job in jobs]
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, Row] = {}
     with caller.progress(f"predicting {len(jobs)} configurations") as progress:
         for number, row in evaluate(cases, FINAL, processes=processes, meter=progress):
-            if row["status"] != COMPLETE or not row["examples_per_second"]:
-                raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row['message']}")
+            if row.status != COMPLETE or not row.examples_per_second:
+                raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row.message}")
             rows[number] = row
             progress(len(rows), len(jobs))
     cluster, loaded = jobs[0].profile, jobs[0].loaded
@@ -188,7 +188,7 @@ def _predictions(
             {
                 **asdict(entry),
                 "options": job.plan.strategy.options,
-                "figures": {name: row[name] for name in _KEPT},
+                "figures": {name: getattr(row, name) for name in _KEPT},
                 "experiment": resolved(job.loaded.experiment),
                 **({"cluster": changes(job.profile, cluster)} if wanted.tier == "emulated" else {}),
             }

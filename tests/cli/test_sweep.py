@@ -148,7 +148,7 @@ def test_resume_runs_only_what_is_missing(swept: tuple[Path, Any], finished: Pat
     header = record.header
     memo = Memo(path / "points.jsonl", header["code"])
     for row in record.rows[:5]:
-        memo.add(header["points"][row["point"]]["identity"], FINAL, row)
+        memo.add(header["points"][row.number]["identity"], FINAL, row)
     with (path / "points.jsonl").open("a") as cut:
         cut.write('{"case": "cut o')
     (path / "sweep.parquet").unlink()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from recsim_train.results.row import COLUMNS
+from recsim_train.results.row import Row, row_from
 from recsim_train.sweep.findings import SweepFindings
 from recsim_train.sweep.folder import FORMAT, read_sweep, write_sweep
 
@@ -14,7 +14,7 @@ CORES = {"what": "cores", "resource": "trainer[0].cores", "busy": 0.95}
 CARD = {"what": "nic.rx", "resource": "dense_server[1].nic.rx", "busy": 0.95}
 
 
-def row(**figures: Any) -> dict[str, Any]:
+def row(**figures: Any) -> Row:
     eps = figures.get("examples_per_second")
     given: dict[str, Any] = {
         "strategy": "flat_ps", "options": {}, "profile": "p", "status": "complete",
@@ -22,7 +22,7 @@ def row(**figures: Any) -> dict[str, Any]:
         "calibration_low": eps, "calibration_high": eps,  # of prices without errors
         "binding": CORES, "bytes_per_step": 10.0, "memory_share": 0.5,
     }  # fmt: skip
-    return {**dict.fromkeys(COLUMNS), **given, **figures}
+    return row_from({**given, **figures})
 
 
 def sweep(folder: Path, points: list[tuple[dict[str, Any], dict[str, Any]]]) -> SweepFindings:

@@ -83,7 +83,9 @@ def test_texts_with_commas_and_lists_reach_the_page(tmp_path: Path) -> None:
         for n, source in enumerate(sources, start=1)
     ]  # fmt: skip
     found = sweep(tmp_path, points)
-    assert [row["cluster.hosts.default.rent.source"] for row in found.record.rows] == sources
+    assert [
+        row.settings["cluster.hosts.default.rent.source"] for row in found.record.rows
+    ] == sources
     made = report_on_sweep(tmp_path / "made-sweep", tmp_path / "out")
     show(made.report)
     assert made.out is not None
