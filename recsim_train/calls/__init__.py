@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from recsim_train.calls.answers import Profile, Run, Runs, run_of, runs_of
 from recsim_train.config.errors import UserError
 from recsim_train.results.folder import RUNS, writable
-from recsim_train.results.keep import Keep
+from recsim_train.results.rundir import Keep
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.study import Study, read
 from recsim_train.trace.progress import Meter

@@ -22,9 +22,8 @@ from recsim_train.evaluate.levels import BORROWED, FINAL, Level, at, requests_of
 from recsim_train.evaluate.memo import Memo
 from recsim_train.report.caveats import of_prediction
 from recsim_train.results.folder import clean_document
-from recsim_train.results.keep import Keep
 from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, Row, row_of
-from recsim_train.results.rundir import RunRecord, clear, manifest_of
+from recsim_train.results.rundir import Keep, RunRecord, clear, manifest_of
 from recsim_train.results.summary import summarise
 from recsim_train.signals import die_with_parent
 from recsim_train.trace.progress import Meter, unseen

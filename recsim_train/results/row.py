@@ -13,10 +13,11 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Summary, document_of
 from recsim_train.results.folder import clean_document
 from recsim_train.results.interval import Interval, interval
-from recsim_train.results.whole import BILLION, whole_training
 from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 
+BILLION = 1e9
+"""Examples that a cost is said of."""
 COMPLETE, DOES_NOT_FIT, FAILED = "complete", "does not fit", "failed"
 
 
@@ -185,8 +186,7 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
     named = document["facts"] | document
     low, high = summary.ci95 or (None, None)
     least, most = facts.calibration_ci95 or (None, None)
-    whole = whole_training(summary, BILLION)
-    rented = facts.rented
+    rented, eps = facts.rented, summary.examples_per_second
     return {key: named[key] for key in COLUMNS.keys() & named.keys()} | {
         "eps_low": low,
         "eps_high": high,
@@ -200,7 +200,7 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
         "cores": cores_of(facts, colocate),
         "hosts": None if rented is None else rented.hosts,
         "cost_per_hour": None if rented is None else rented.per_hour,
-        "cost_per_billion": None if whole is None else whole.cost,
+        "cost_per_billion": rented.cost(BILLION / eps) if rented and eps else None,
         "currency": None if rented is None else rented.currency,
         "cpu_per_example": cpu_by_line(summary),
         "memory_bytes": max((use.bytes for use in uses), default=None),

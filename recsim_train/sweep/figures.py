@@ -27,8 +27,7 @@ from recsim_train.report.drawing import (
     wrapped,
 )
 from recsim_train.report.winner import UNKNOWN, best_row
-from recsim_train.sweep.answers import SCALING
-from recsim_train.sweep.axes import Axis
+from recsim_train.sweep.answers import SCALING, Axis
 from recsim_train.sweep.findings import SweepFindings, binding
 
 if TYPE_CHECKING:

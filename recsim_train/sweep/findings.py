@@ -28,8 +28,15 @@ from recsim_train.report.winner import (
     sizes,
 )
 from recsim_train.results.row import Row
-from recsim_train.sweep.answers import SCALING, SettingAnswer, SweepQuestion, answers
-from recsim_train.sweep.axes import Axis, axis_of, settings_of
+from recsim_train.sweep.answers import (
+    SCALING,
+    Axis,
+    SettingAnswer,
+    SweepQuestion,
+    answers,
+    axis_of,
+    settings_of,
+)
 from recsim_train.sweep.folder import SweepRecord
 
 MOST_LINES = 8

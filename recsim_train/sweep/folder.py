@@ -38,7 +38,6 @@ from recsim_train.results.folder import (
     writable,
     writing,
 )
-from recsim_train.results.keep import Keep
 from recsim_train.results.row import (
     COLUMNS,
     COMPLETE,
@@ -49,6 +48,7 @@ from recsim_train.results.row import (
     row_from,
     row_of,
 )
+from recsim_train.results.rundir import Keep
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
 from recsim_train.signals import note_finished

@@ -24,8 +24,7 @@ from recsim_train.report.drawing import (
     style,
     tip,
 )
-from recsim_train.validation import emulated
-from recsim_train.validation.configurations import REGIMES, Configuration
+from recsim_train.validation.configurations import EMULATED_REGIMES, REGIMES, Configuration
 from recsim_train.validation.fidelity import Fidelity
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def scatter_figure(rows: Sequence[Configuration]) -> Picture | None:
 
     strategies = list(dict.fromkeys(row.predicted.strategy for row in rows))
     present = {row.predicted.regime for row in rows}
-    regimes = [name for name in (*REGIMES, *emulated.REGIMES) if name in present]
+    regimes = [name for name in (*REGIMES, *EMULATED_REGIMES) if name in present]
     with style():
         figure, (axes,) = new_figure(5.4 if narrow() else 6.2)
         axes.set_xscale("log")

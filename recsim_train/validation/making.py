@@ -20,9 +20,8 @@ from recsim_train.executor.emulation.layout import as_emulated
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, base_path, hash_of, writable
-from recsim_train.results.keep import Keep
 from recsim_train.results.row import COMPLETE, FAILED, Row, cpu_by_line
-from recsim_train.results.rundir import RunRecord
+from recsim_train.results.rundir import Keep, RunRecord
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
@@ -30,12 +29,13 @@ from recsim_train.session.making import Maker
 from recsim_train.session.study import Study
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import (
+    changes,
+    emulated_figures,
     key_of,
     label_of,
     predicted,
     speeds_at_calibration,
 )
-from recsim_train.validation.emulated import changes, emulated_figures
 from recsim_train.validation.page import Validated, write
 
 _KEPT = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recsim_train.config.sets import parse_value
 from recsim_train.config.sweep import written
 from recsim_train.report.terminal import show
-from recsim_train.sweep.axes import axis_of
+from recsim_train.sweep.answers import axis_of
 from recsim_train.sweep.page import report_on_sweep
 from tests.sweep.made import sweep
 

@@ -20,7 +20,7 @@ from recsim_train.validation.configurations import (
     row_document,
 )
 from recsim_train.validation.fidelity import Fidelity, cpu_lines, document, errors_of, fidelity
-from recsim_train.validation.tables import errors_table
+from recsim_train.validation.page import errors_table
 
 
 def predicted(number: int, eps: float, **changes: object) -> Predicted:
