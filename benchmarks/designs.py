@@ -143,7 +143,7 @@ class Kept:
         with _cpu() as used:
             rows = evaluate(cases, level, processes=self._jobs, memo=self._memo)
             for done, (place, row) in enumerate(rows, start=1):
-                if row["examples_per_second"]:
+                if row.examples_per_second:
                     designs[place].row, designs[place].rounds = row, rounds
                 if done % 50 == 0:
                     print(f"{self._spent.stem}: {done}", flush=True)

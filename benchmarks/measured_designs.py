@@ -100,7 +100,7 @@ def designs_of(made: dict[str, Any]) -> list[Design]:
     found = [Design(n, c) for n, c in enumerate(space(study_of(made), None, NOBODY).candidates)]
     cases = [design.candidate.job.case for design in found]
     for number, row in evaluate(cases, INTERVAL, processes=2):
-        if row["examples_per_second"]:
+        if row.examples_per_second:
             found[number].row, found[number].rounds = row, searching.STAGES
     return found
 

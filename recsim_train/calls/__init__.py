@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from recsim_train.calls.answers import Profile, Run, Runs, run_of, runs_of
 from recsim_train.config.errors import UserError
 from recsim_train.results.folder import RUNS, writable
-from recsim_train.results.keep import Keep
+from recsim_train.results.rundir import Keep
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.study import Study, read
 from recsim_train.trace.progress import Meter
@@ -113,7 +113,7 @@ def predict(
     ['flat_ps', 'allreduce', 'flat_ps', 'allreduce']
     """
     from recsim_train.session import making, prepare
-    from recsim_train.sweep import making as sweeping
+    from recsim_train.sweep import folder as sweeping
 
     keep = Keep(_folder(out), resume, command=caller.command)
     jobs = study.jobs(what_if=what_if, caller=caller)

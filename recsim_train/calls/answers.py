@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,39 +12,27 @@ from recsim_train.report import naming, text
 from recsim_train.report.document import TextTable
 from recsim_train.report.html import fragment
 from recsim_train.results.folder import RUNS
-from recsim_train.results.interval import of_row
-from recsim_train.results.row import row_of
+from recsim_train.results.row import Row, row_of
 from recsim_train.results.rundir import RunRecord, World, read_run
 from recsim_train.session.job import Job
-from recsim_train.sweep.folder import SweepRecord
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from recsim_train.sweep.folder import SweepRecord
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Run:
-    """One prediction or one measurement."""
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Run(Row):
+    """One prediction or one measurement, with all figures of its row.
+
+    ``settings``: what tells it from the others: swept settings by name. ``status``: complete; of a
+    measurement also "diverged since iteration 12" or "diverged at evaluation"; of a sweep's points
+    also "does not fit" (into memory) and failed; then ``message`` says why. ``bottleneck``: what
+    binds, in one phrase, ``binding`` the same typed; None of a measurement.
+    """
 
     world: World
-    strategy: str
-    settings: Mapping[str, Any]
-    """What tells it from the others: swept settings by name."""
-    status: str
-    """complete; of a measurement also "diverged since iteration 12" or "diverged at evaluation"; of
-    a sweep's points also "does not fit" (into memory) and failed."""
-    message: str | None
-    """Why it is not complete."""
-    examples_per_second: float | None
-    """None where there is no figure."""
-    interval: tuple[float, float] | None
-    """95 % of the same, as far as the run itself shows; None where it is too short for one."""
-    bound: float | None
-    """Examples per second that no prediction can exceed; None of a measurement."""
-    bottleneck: str | None
-    """What binds, in one phrase; None of a measurement. ``figures["binding"]``: the same typed."""
-    figures: Mapping[str, Any]
-    """All figures of one table row, see `recsim_train.results.row.COLUMNS`."""
     path: Path | None
     """Its run directory; None of a sweep's points, unless the sweep keeps runs."""
 
@@ -71,12 +59,27 @@ class Run:
         return self.path
 
     @property
+    def figures(self) -> dict[str, Any]:
+        """All of them by name, as JSON can hold them."""
+        return self.document
+
+    @property
+    def bound(self) -> float | None:
+        """Examples per second that no prediction can exceed; None of a measurement."""
+        return self.bound_eps
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % of the examples per second, as far as the run itself shows; None where it is too
+        short for one."""
+        low, high = self.eps_low, self.eps_high
+        return None if low is None or high is None else (low, high)
+
+    @property
     def whole_interval(self) -> tuple[float, float] | None:
         """Examples per second: of a prediction 90 %, with what calibration's errors make of it; of
         a measurement `interval`. None where nothing is known of its errors."""
-        if self.world == "real" or self.examples_per_second is None:
-            return self.interval
-        return of_row(self.figures)
+        return self.interval if self.world == "real" else self.interval90()
 
     @property
     def record(self) -> RunRecord:
@@ -85,12 +88,6 @@ class Run:
         Raises UserError if the run directory is gone, ValueError if there never was one.
         """
         return read_run(self.folder)
-
-    @property
-    def auc(self) -> float | None:
-        """Held-out area under the ROC curve, 0..1; None of a prediction, and where the model
-        diverged."""
-        return self.record.summary.auc if self.world == "real" else None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -192,38 +189,20 @@ def run_of(job: Job, record: RunRecord) -> Run:
         record.manifest["message"],
         of_prediction(record) if record.world == "simulated" else (),
     )
-    row |= {"run_id": record.run_id, "bottleneck": naming.bottleneck(record.summary.binding)}
-    return _run(job.world, job.settings, row, record.path)
+    said = naming.bottleneck(record.summary.binding)
+    row = replace(row, settings=dict(job.settings), run_id=record.run_id, bottleneck=said)
+    return _run(row, job.world, record.path)
 
 
 def runs_of(sweep: SweepRecord, caveats: Sequence[str] = ()) -> Runs:
     """The points of a sweep."""
     runs = (
-        _run(
-            "simulated",
-            {key: row[key] for key in sweep.keys},
-            row,
-            sweep.path / RUNS / row["run_id"] if row["run_id"] else None,
-        )
+        _run(row, "simulated", sweep.path / RUNS / row.run_id if row.run_id else None)
         for row in sweep.rows
     )
     return Runs(tuple(runs), sweep, caveats=tuple(caveats))
 
 
-def _run(
-    world: World, settings: Mapping[str, Any], row: Mapping[str, Any], path: Path | None
-) -> Run:
-    low, high = row["eps_low"], row["eps_high"]
-    return Run(
-        world=world,
-        strategy=row["strategy"],
-        settings=settings,
-        status=row["status"],
-        message=row["message"],
-        examples_per_second=row["examples_per_second"],
-        interval=None if low is None else (low, high),
-        bound=row["bound_eps"],
-        bottleneck=row["bottleneck"],
-        figures=row,
-        path=path,
-    )
+def _run(row: Row, world: World, path: Path | None) -> Run:
+    figures: dict[str, Any] = {column.name: getattr(row, column.name) for column in fields(row)}
+    return Run(**figures, world=world, path=path)

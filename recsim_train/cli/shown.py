@@ -23,7 +23,7 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
     from recsim_train.config.errors import UserError
     from recsim_train.placement.describe import describe, plan_document
     from recsim_train.placement.hosts import types_said
-    from recsim_train.session import told
+    from recsim_train.session.making import verdicts as verdicts_of
 
     fits = [job.memory() for job in jobs]
     known = [
@@ -47,7 +47,7 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
         common.print_json({"plans": documents})
     for job, memory, before, on in zip(jobs, fits, known, types, strict=True):
         if not json:
-            verdicts = [*([] if before is None else told.verdicts(before)), *on]
+            verdicts = [*([] if before is None else verdicts_of(before)), *on]
             if memory is not None:
                 said = "does not fit" if memory.problem else memory.phrase  # the error says why
                 verdicts.insert(0, f"{memory.asked}: {said}")
@@ -146,12 +146,18 @@ def show_sweep(record: SweepRecord, json: bool, caveats: Sequence[str] = ()) -> 
             "sweep_dir": record.path.as_posix(),
             "axes": record.header["axes"],
         }
-        common.print_json({"sweep": sweep, "caveats": list(caveats), "points": record.rows})
+        common.print_json(
+            {
+                "sweep": sweep,
+                "caveats": list(caveats),
+                "points": [row.document for row in record.rows],
+            }
+        )
     else:
         show(swept(SweepFindings(record)))
-    failed = [row for row in record.rows if row["status"] == FAILED]
+    failed = [row for row in record.rows if row.status == FAILED]
     if failed:
-        common.say(f"{len(failed)} of {len(record.rows)} points failed: {failed[0]['message']}")
+        common.say(f"{len(failed)} of {len(record.rows)} points failed: {failed[0].message}")
         raise typer.Exit(common.FAILED)
 
 
@@ -183,9 +189,9 @@ def show_runs(runs: Iterable[Run], json: bool, examples: float | None = None) ->
 def _document(records: Sequence[RunRecord], examples: float | None) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from recsim_train.report.cost import whole_training
     from recsim_train.report.naming import bottleneck
     from recsim_train.results.rundir import run_document
-    from recsim_train.results.whole import whole_training
     from recsim_train.session.making import caveats_here
 
     documents = []

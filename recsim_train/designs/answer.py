@@ -12,8 +12,9 @@ from recsim_train.designs.searching import Design, Found
 from recsim_train.designs.wanted import Demand
 from recsim_train.placement.hosts import hosts_of
 from recsim_train.report import naming, text
+from recsim_train.results.folder import clean
 from recsim_train.results.interval import ended
-from recsim_train.results.row import binding_of
+from recsim_train.results.row import Row
 from recsim_train.results.statistics import Z95
 from recsim_train.trace.binding import CLASS_PARTS, CLASSES, class_of
 from recsim_train.workload import shape
@@ -133,11 +134,8 @@ def tie(one: Design, other: Design) -> bool:
     a, b = one.row, other.row
     if a is None or b is None or not one.eps or not other.eps or not (one.whole and other.whole):
         return False  # how far short simulations are off is not known
-    noise = [
-        ended(row["examples_per_second"], (row["eps_low"], row["eps_high"])) or 0.0
-        for row in (a, b)
-    ]
-    mine, theirs = ((row.get("calibration_errors") or {}) for row in (a, b))
+    noise = [ended(row.examples_per_second, (row.eps_low, row.eps_high)) or 0.0 for row in (a, b)]
+    mine, theirs = ((row.calibration_errors or {}) for row in (a, b))
     if not mine and not theirs:
         return True  # nothing is known of their errors
     apart = [
@@ -281,7 +279,7 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
 
 def design_document(design: Design) -> dict[str, Any]:
     """One design as JSON."""
-    candidate, row = design.candidate, design.row or {}
+    candidate, row = design.candidate, design.row or Row()
     plan = candidate.job.plan
     rent = candidate.rented
     return {
@@ -294,23 +292,23 @@ def design_document(design: Design) -> dict[str, Any]:
         "hosts": candidate.hosts,
         "per_hour": candidate.per_hour,
         "currency": None if rent is None else rent.currency,
-        "cost_per_billion": row.get("cost_per_billion"),
+        "cost_per_billion": row.cost_per_billion,
         "examples_per_second": design.eps,
         "interval90": design.interval,
         "in_full": design.whole,
         "bound": next(iter(design.bounds.values()), 0.0),
         "bounds": dict(design.bounds),
-        "bottleneck": naming.bottleneck(binding_of(row)),
-        "binding": row.get("binding"),
-        "memory_share": row.get("memory_share"),
-        "notes": row.get("notes") or [],
+        "bottleneck": naming.bottleneck(row.what_binds),
+        "binding": clean(row.binding),
+        "memory_share": row.memory_share,
+        "notes": row.notes or [],
     }
 
 
 def busiest(design: Design, count: int = 3) -> Sequence[tuple[str, float]]:
     """Resources by how busy they are, by class, the busiest first."""
     found: dict[str, float] = {}
-    for name, share in ((design.row or {}).get("utilisation") or {}).items():
+    for name, share in ((design.row or Row()).utilisation or {}).items():
         what = class_of(name)
         found[what] = max(share, found.get(what, 0.0))
     return sorted(found.items(), key=lambda item: -item[1])[:count]

@@ -16,8 +16,9 @@ from recsim_train.designs.answer import Change
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import with_batches
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.evaluator import Row, evaluate
+from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import BOUND_IN_RACKS
+from recsim_train.results.row import Row
 from recsim_train.session.caller import NOBODY, Caller
 
 _TIMES = (1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
@@ -110,8 +111,8 @@ class _Bounds:
         asked = list(made)
         try:
             for place, row in self._bounds(list(made.values())):
-                self._known[asked[place]] = next(iter((row["bounds"] or {}).values()), 0.0)
-                self.all_tried &= not row.get("too_long")
+                self._known[asked[place]] = next(iter((row.bounds or {}).values()), 0.0)
+                self.all_tried &= not row.too_long
         except KeyboardInterrupt:  # the answer stands without them
             self._seconds = 0.0
         self.all_tried &= all(choice in self._known for choice in new)

@@ -15,9 +15,8 @@ from recsim_train.designs import measured, next_steps
 from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers
 from recsim_train.designs.changes import changes
 from recsim_train.designs.measured import MeasuredDesign
-from recsim_train.designs.picture import draw
 from recsim_train.designs.searching import Searcher
-from recsim_train.designs.shown import document
+from recsim_train.designs.shown import document, draw
 from recsim_train.designs.space import (
     Origin,
     Space,

@@ -11,7 +11,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.designs.searching import Design
 from recsim_train.report import text
 from recsim_train.results.figures import Summary
-from recsim_train.results.keep import Keep
+from recsim_train.results.rundir import Keep
 from recsim_train.results.undisturbed import broken
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import median
-from typing import Any
 
 from recsim_train.designs.space import Candidate, Space, neighbours
 from recsim_train.designs.wanted import Demand
-from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.evaluator import Workers, evaluate
 from recsim_train.evaluate.levels import (
     ABOVE_BOUNDS,
     BELOW,
@@ -34,8 +33,8 @@ from recsim_train.evaluate.levels import (
 )
 from recsim_train.evaluate.memo import Memo
 from recsim_train.report import text
-from recsim_train.results.interval import Interval, of_row
-from recsim_train.results.row import DOES_NOT_FIT, FAILED
+from recsim_train.results.interval import Interval
+from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
 from recsim_train.session.caller import Caller
 
 STAGES = len(RUNGS)
@@ -52,7 +51,7 @@ class Design:
     known: Mapping[str, float] | None = None
     """Examples per second by class of resources, by asymptotic bounds, the tightest first; None:
     these are not known."""
-    row: Mapping[str, Any] | None = None
+    row: Row | None = None
     """Its figures by the longest simulation; None: it was not simulated."""
     rounds: int = 0
     """Simulations of it; `STAGES`: it was simulated as any prediction is."""
@@ -81,22 +80,21 @@ class Design:
         known = self.known or {}
         if not self.whole or self.row is None:
             return known
-        own = by_class(self.row.get("bounds") or {}) or known
+        own = by_class(self.row.bounds or {}) or known
         return {what: max(bound, self.eps or 0.0) for what, bound in own.items()}
 
     @property
     def eps(self) -> float | None:
         """Examples per second. A short simulation, in which servers may be left behind and racks
         are left out, is beyond the bound at times."""
-        if self.row is None:
+        if self.row is None or (found := self.row.examples_per_second) is None:
             return None
-        found: float = self.row["examples_per_second"]
         return found if self.whole else min(found, self.bound or inf)
 
     @property
     def interval(self) -> Interval | None:
         """90 % of them; None where it was simulated shortly."""
-        return of_row(self.row) if self.whole and self.row is not None else None
+        return self.row.interval90() if self.whole and self.row is not None else None
 
     @property
     def whole(self) -> bool:
@@ -170,7 +168,7 @@ class Searcher:
         """``memo``: what was found before, and where more of it goes."""
         designs = [Design(number, c) for number, c in enumerate(space.candidates)]
         self.found = Found(designs, wanted, space)
-        self._processes, self._caller = processes, caller
+        self._workers, self._caller = Workers(processes), caller
         self._memo = Memo() if memo is None else memo
         self._began = time.perf_counter()
         self._left: list[Design] = []
@@ -181,7 +179,8 @@ class Searcher:
     def run(self) -> Found:
         """Everything; what is known by then where it is interrupted."""
         try:
-            self._all()
+            with self._workers:
+                self._all()
         except KeyboardInterrupt:
             if not self.found.simulated:
                 raise
@@ -296,33 +295,33 @@ class Searcher:
         slow = []
         title = f"bounds of {len(designs):,} designs"
         for design, row in self._each(designs, BOUND, title):
-            design.known = row["bounds"] or {}
-            if row["status"] == DOES_NOT_FIT:
-                self.found.problems[_why(row)] += 1
-            elif row["status"] == FAILED:
-                self.found.failures[_why(row)] += 1
-                slow += [design] * bool(row.get("too_long"))
+            design.known = row.bounds or {}
+            if row.status == DOES_NOT_FIT:
+                self.found.problems[row.why] += 1
+            elif row.status == FAILED:
+                self.found.failures[row.why] += 1
+                slow += [design] * bool(row.too_long)
         return slow
 
     def _simulate(self, designs: Sequence[Design], stage: int) -> None:
         title = f"simulating {len(designs)} designs, round {stage + 1} of {STAGES}"
         for design, row in self._each(designs, RUNGS[stage].level, title):
-            if row["examples_per_second"]:
+            if row.examples_per_second:
                 design.row, design.rounds = row, stage + 1
             else:
                 design.ended = True
-                self.found.failures[_why(row)] += 1
+                self.found.failures[row.why] += 1
 
     def _each(
         self, designs: Sequence[Design], level: Level, title: str
-    ) -> Iterator[tuple[Design, Mapping[str, Any]]]:
+    ) -> Iterator[tuple[Design, Row]]:
         if not designs:
             return
         cases = [design.candidate.job.case for design in designs]
         with (
             self._caller.progress(title) as meter,
             contextlib.closing(
-                evaluate(cases, level, processes=self._processes, memo=self._memo, meter=meter)
+                evaluate(cases, level, processes=self._workers, memo=self._memo, meter=meter)
             ) as rows,
         ):
             for done, (place, row) in enumerate(rows, start=1):
@@ -339,11 +338,6 @@ class Searcher:
 def _requests(design: Design) -> int:
     """In a step: what simulations of it take, about."""
     return requests_of(design.candidate.job.plan)
-
-
-def _why(row: Mapping[str, Any]) -> str:
-    """What a row says of itself, in its first line."""
-    return str(row["message"]).splitlines()[0]
 
 
 def _reached(designs: Sequence[Design]) -> Callable[[Design], float]:

@@ -1,4 +1,4 @@
-"""A recommendation as a document: one screen on the terminal, and a page."""
+"""A recommendation as a document: one screen on the terminal, and a page with its figure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,24 @@ from recsim_train.report import cost, text
 from recsim_train.report import document as doc
 from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
+from recsim_train.report.drawing import (
+    GRID,
+    LINES,
+    MARKERS,
+    along,
+    finish,
+    for_any_window,
+    grid_of,
+    legend,
+    new_figure,
+    style,
+    tip,
+)
 from recsim_train.report.glossary import glossary
 from recsim_train.report.naming import bottleneck, phrase
 from recsim_train.report.what_if import KNEE
 from recsim_train.report.winner import listed
-from recsim_train.results.row import binding_of
-from recsim_train.results.whole import BILLION, whole_of
+from recsim_train.results.row import BILLION, Row
 from recsim_train.sim.host.memory import PART_NAMES
 
 _HOURLY, _EACH, _STEP = "an hour", "examples/s per host", "examples a step"
@@ -47,7 +59,7 @@ def headline(answer: Recommended) -> str:
         so_far = f" so far, with {full} simulated in full,"
     if wanted.target is None:
         figure = {
-            "cost": f"{cost.of_row(chosen.row or {})} for a billion examples",
+            "cost": f"{cost.of_row(chosen.row or Row())} for a billion examples",
             "hosts": f"{_per_host(chosen)} {_EACH}",
         }.get(wanted.by)
         best = f"The best{so_far} is {design}: it gives" if so_far else f"{design} gives"
@@ -126,7 +138,7 @@ def document(
     tied = [_tied(answer)] if chosen.whole else []
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
     if answer.met is False and not forbids:
-        what = bottleneck(binding_of(chosen.row or {}))
+        what = bottleneck((chosen.row or Row()).what_binds)
         forbids = [f"no bound by itself; {phrase(what or 'nothing known')}"]
     enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in answer.changes]
     if answer.met is False and not enough:
@@ -137,7 +149,7 @@ def document(
         ]
     elif not answer.all_tried:
         enough.append("there was no time to try all changes")
-    notes = list((chosen.row or {}).get("notes") or [])
+    notes = list((chosen.row or Row()).notes or [])
     rests = _rests(chosen)
     if alike:
         step = chosen.candidate.origin.examples_per_step
@@ -257,7 +269,7 @@ def _tied(answer: Recommended) -> str:
 
 
 def _binds(design: Design) -> str:
-    binding = binding_of(design.row or {})
+    binding = (design.row or Row()).what_binds
     busy = [
         f"{name} {text.percent(share)} busy{' (near saturation)' if share >= KNEE else ''}"
         for name, share in busiest(design)
@@ -287,7 +299,7 @@ def _cost(design: Design) -> list[str]:
     rent, eps = design.candidate.rented, design.eps
     if rent is None or not eps:
         return []
-    whole = whole_of(BILLION, eps, design.interval, rent)
+    whole = cost.whole_of(BILLION, eps, design.interval, rent)
     billion, sources = cost.amount(whole, whole.cost90), "; ".join(rent.sources)
     return [f"{_hourly(design)} an hour, {billion} for a billion examples ({sources})"]
 
@@ -311,7 +323,7 @@ def _per_host(design: Design) -> str:
 
 
 def _cells(design: Design) -> list[str]:
-    row = design.row or {}
+    row = design.row or Row()
     more = settings(design)
     return [
         f"{design.kind}{', ' if more else ''}{more}",
@@ -322,7 +334,69 @@ def _cells(design: Design) -> list[str]:
         _per_host(design),
         _hourly(design),
         cost.of_row(row),
-        text.percent(row.get("memory_share")),
+        text.percent(row.memory_share),
         text.exact(design.candidate.examples_per_step),
         divided(design).partition("(")[2].removesuffix(")"),
     ]
+
+
+def draw(answer: Recommended) -> dict[str, doc.Picture]:
+    """Every figure that there is something to show in, by name."""
+    drawn = frontier(answer)
+    return {} if drawn is None else {drawn.name: drawn}
+
+
+@for_any_window
+def frontier(answer: Recommended) -> doc.Picture | None:
+    """Designs by what they cost and give; the best at each cost joined by a line."""
+    designs = answer.found.simulated
+    if len(designs) < 2:
+        return None
+    currencies = {d.candidate.rented.currency if d.candidate.rented else "" for d in designs}
+    priced = len(currencies) == 1 and "" not in currencies
+    unit = f"{currencies.pop()} an hour" if priced else "hosts"
+
+    def price(design: Design) -> float:
+        if priced and design.candidate.per_hour is not None:
+            return design.candidate.per_hour
+        return float(design.candidate.hosts)
+
+    with style():
+        figure, (axes,) = new_figure(4.2)
+        for k, kind in enumerate(dict.fromkeys(d.kind for d in designs)):
+            own = [d for d in designs if d.kind == kind]
+            axes.plot(
+                [price(d) for d in own], [d.eps or 0.0 for d in own], label=kind, linestyle="none",
+                color=LINES[k % len(LINES)], marker=MARKERS[k % len(MARKERS)], markersize=5,
+                zorder=3,
+            )  # fmt: skip
+            for design in own:
+                said = f"{kind}, {price(design):g} {unit}: {text.rate(design.eps)} examples/s"
+                (point,) = axes.plot(
+                    [price(design)], [design.eps or 0.0], marker="o", markersize=9, alpha=0.0,
+                    zorder=5,
+                )  # fmt: skip
+                tip(point, said)
+        best, edge = 0.0, []
+        for design in sorted(designs, key=lambda d: (price(d), -(d.eps or 0.0))):
+            if (design.eps or 0.0) > best:
+                best = design.eps or 0.0
+                edge.append((price(design), best))
+        axes.step(*zip(*edge, strict=True), where="post", color=GRID, linewidth=1.2, zorder=2)
+        chosen = answer.chosen
+        axes.plot(
+            [price(chosen)], [chosen.eps or 0.0], marker="o", markersize=13, fillstyle="none",
+            color="#d43f3f", markeredgewidth=1.6, linestyle="none", zorder=4, label="taken",
+        )  # fmt: skip
+        if answer.wanted.target is not None:
+            axes.axhline(answer.wanted.target, color=GRID, linestyle=(0, (4, 3)), linewidth=1.2)
+        axes.set_ylim(0, 1.15 * max(best, answer.wanted.target or 0.0))
+        axes.set_xlim(0, None)
+        axes.locator_params(axis="x", integer=unit == "hosts")
+        axes.set_ylabel("predicted examples/s")
+        axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
+        dashed = "" if answer.wanted.target is None else "; dashed: the target"
+        along(axes, f"{unit} (line: the most up to there{dashed})")
+        grid_of(axes)
+        legend(figure, 3)
+        return finish(figure, "frontier", f"Predicted throughput over {unit}")

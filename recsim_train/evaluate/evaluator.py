@@ -12,8 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, Self
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.data.counts import IdCounts, counts_for, counts_key
@@ -21,17 +22,14 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import BORROWED, FINAL, Level, at, requests_of
 from recsim_train.evaluate.memo import Memo
 from recsim_train.report.caveats import of_prediction
-from recsim_train.results.folder import clean
-from recsim_train.results.keep import Keep
-from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, row_of
-from recsim_train.results.rundir import RunRecord, clear, manifest_of
+from recsim_train.results.folder import clean_document
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, Row, row_of
+from recsim_train.results.rundir import Keep, RunRecord, clear, manifest_of
 from recsim_train.results.summary import summarise
 from recsim_train.signals import die_with_parent
 from recsim_train.trace.progress import Meter, unseen
 from recsim_train.trace.record import Outcome
 
-Row = dict[str, Any]
-"""Figures of a case, see `recsim_train.results.row.row_of`."""
 _REMEMBERED = 8
 """Cases with equal ids per batch mostly follow each other."""
 
@@ -65,8 +63,7 @@ class Simulator:
         except (UserError, RunFailed) as error:
             status = DOES_NOT_FIT if isinstance(error, UserError) else FAILED
             row = row_of(case.plan, case.cluster, None, status, str(error))
-        row["wall_seconds"] = round(time.perf_counter() - start, 4)
-        return row
+        return replace(row, wall_seconds=round(time.perf_counter() - start, 4))
 
     def _bounds(self, case: Case, level: Level, keep: Keep | None) -> Row:
         from recsim_train.evaluate.asymptotic import asymptotic_bounds
@@ -80,8 +77,8 @@ class Simulator:
         few = representatives(at(case, level)).simulated
         if requests_of(plan) / len(plan.training) * few > level.racks:
             case = case.with_({"cluster.topology": None})
-        found = row_of(plan, case.cluster, None, COMPLETE)
-        return {**found, "bounds": dict(asymptotic_bounds(case).bounds)}
+        bounds = clean_document(asymptotic_bounds(case).bounds)
+        return replace(row_of(plan, case.cluster, None, COMPLETE), bounds=bounds)
 
     def _rate(self, case: Case, level: Level, keep: Keep | None) -> Row:
         from recsim_train.evaluate.simulations import briefly
@@ -99,8 +96,7 @@ class Simulator:
         summary = summarise(plan, outcome=outcome, world="simulated", status=COMPLETE)
         described = RunRecord(Path(), manifest_of(plan, "simulated", cluster, ""), {}, summary)
         row = row_of(plan, cluster, summary, COMPLETE, notes=of_prediction(described))
-        row["run_id"] = None if record is None else record.run_id
-        return row
+        return replace(row, run_id=None if record is None else record.run_id)
 
     def _interval(self, case: Case, level: Level, keep: Keep | None) -> Row:
         asked, most = at(case, level).experiment, BORROWED.few.threads or 0
@@ -109,15 +105,21 @@ class Simulator:
             return self._prediction(case, level, keep)
         alone = at(case, level).with_({"simulation.what_if_steps": 0})
         row = self._prediction(alone, FINAL, keep)
-        if not row["examples_per_second"]:
+        if not (eps := row.examples_per_second):
             return row
         other = self.row(alone, BORROWED)
-        if eps := other["examples_per_second"]:
-            for end in ("calibration_low", "calibration_high"):
-                if other[end] is not None:
-                    row[end] = row["examples_per_second"] * other[end] / eps
-            row["calibration_errors"] = other["calibration_errors"]
-        return row
+        if not (theirs := other.examples_per_second):
+            return row
+
+        def borrowed(own: float | None, end: float | None) -> float | None:
+            return own if end is None else eps * end / theirs
+
+        return replace(
+            row,
+            calibration_low=borrowed(row.calibration_low, other.calibration_low),
+            calibration_high=borrowed(row.calibration_high, other.calibration_high),
+            calibration_errors=other.calibration_errors,
+        )
 
     def _counted(self, case: Case) -> IdCounts:
         from recsim_train.evaluate.simulations import representatives
@@ -136,7 +138,7 @@ def evaluate(
     cases: Sequence[Case],
     level: Level,
     *,
-    processes: int = 1,
+    processes: int | Workers = 1,
     memo: Memo | None = None,
     keep: Keep | None = None,
     meter: Meter = unseen,
@@ -145,12 +147,13 @@ def evaluate(
     """The rows of cases at a level with their places, as they are finished; first those that are
     remembered.
 
-    They do not depend on ``processes``, of which there are so many at most. ``memo``: what was
-    found before, and where more of it goes. ``keep``: where predictions leave run directories.
+    They do not depend on ``processes``, of which there are so many at most, those of somebody who
+    goes on with them or, by their number, new ones. ``memo``: what was found before, and where more
+    of it goes. ``keep``: where predictions leave run directories.
     ``meter``: is told of what comes before the first. ``seconds``: of CPU that each case may take,
     whatever else the machine does, instead of the level's, beyond which it fails; not kept where
-    this is not a process's first thread. Closing the iterator ends the processes. Raises RunFailed
-    if one of them dies.
+    this is not a process's first thread. Closing the iterator before its end ends the processes.
+    Raises RunFailed if one of them dies.
     """
     left: list[int] = []
     for place, case in enumerate(cases):
@@ -158,63 +161,78 @@ def evaluate(
         if known is None:
             left.append(place)
         else:
-            yield place, dict(known)
+            yield place, known
     limit = level.seconds if seconds is None else seconds
-    with contextlib.closing(
-        _evaluated([(n, cases[n]) for n in left], level, processes, keep, meter, limit)
-    ) as rows:
-        for place, row in rows:
-            found = clean(row)
-            if memo is not None:
-                memo.add(cases[place].identity, level, found)
-            yield place, found
-
-
-def _evaluated(
-    tasks: Sequence[tuple[int, Case]],
-    level: Level,
-    processes: int,
-    keep: Keep | None,
-    meter: Meter,
-    limit: float | None,
-) -> Generator[tuple[int, Row], None, None]:
-    from recsim_train.sim.ready import get_ready
-
-    if not tasks:
-        return
-    get_ready(meter)  # here, before several processes would do it side by side
-    if processes <= 1 or len(tasks) <= 1:
-        simulator = Simulator()
-        for number, case in tasks:
-            yield number, _in_time(simulator, case, level, keep, limit)
-        return
-    # A fresh interpreter: a fork of one with threads may hang, and has all of its memory.
-    pool = ProcessPoolExecutor(
-        min(processes, len(tasks)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start,
-        initargs=(level, keep, limit),
-    )
-    try:
-        with _interrupts_blocked():  # as the new processes begin: they inherit it
-            waiting = {pool.submit(_do, *task) for task in tasks}
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-    except BrokenProcessPool:
-        raise RunFailed(
-            "a process of the sweep died (is there enough memory for --jobs of them?); what is "
-            "finished is kept, --resume goes on"
-        ) from None
-    except BaseException:
-        for child in multiprocessing.active_children():
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with contextlib.ExitStack() as until:
         if keep is not None:
-            clear(keep.out)
+            until.callback(clear, keep.out)
+        if isinstance(processes, int):
+            processes = until.enter_context(Workers(min(processes, len(left))))
+        tasks = [_Task(place, cases[place], level, keep, limit) for place in left]
+        for place, row in until.enter_context(contextlib.closing(processes.rows(tasks, meter))):
+            if memo is not None:
+                memo.add(cases[place].identity, level, row)
+            yield place, row
+
+
+class _Task(NamedTuple):
+    place: int
+    case: Case
+    level: Level
+    keep: Keep | None
+    limit: float | None
+    """Seconds of CPU."""
+
+
+class Workers:
+    """Processes that evaluate cases: no more than ``most``, and started once there is work for
+    several; they end with the context."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._here = Simulator()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def rows(self, tasks: Sequence[_Task], meter: Meter) -> Generator[tuple[int, Row], None, None]:
+        """See `evaluate`."""
+        from recsim_train.sim.ready import get_ready
+
+        if not tasks:
+            return
+        get_ready(meter)  # here, before several processes would do it side by side
+        if self._most <= 1 or len(tasks) <= 1:
+            for task in tasks:
+                yield _in_time(self._here, task)
+            return
+        if self._pool is None:
+            # Fresh interpreters: a fork of one with threads may hang, and has all of its memory.
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._most, mp_context=spawn, initializer=_start)
+        try:
+            with _interrupts_blocked():  # as the new processes begin: they inherit it
+                waiting = {self._pool.submit(_do, task) for task in tasks}
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        except BaseException as error:
+            for child in multiprocessing.active_children():
+                child.terminate()
+            self.__exit__()
+            if isinstance(error, BrokenProcessPool):
+                raise RunFailed(
+                    "a process of the sweep died (is there enough memory for --jobs of them?); "
+                    "what is finished is kept, --resume goes on"
+                ) from None
+            raise
 
 
 @contextlib.contextmanager
@@ -251,31 +269,28 @@ def _within(limit: float | None) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _in_time(
-    simulator: Simulator, case: Case, level: Level, keep: Keep | None, limit: float | None
-) -> Row:
+def _in_time(simulator: Simulator, task: _Task) -> tuple[int, Row]:
     try:
-        with _within(limit):
-            return simulator.row(case, level, keep)
+        with _within(task.limit):
+            return task.place, simulator.row(task.case, task.level, task.keep)
     except TooLongError as error:
-        row = row_of(case.plan, case.cluster, None, FAILED, str(error))
-        return {**row, "too_long": True}
+        row = row_of(task.case.plan, task.case.cluster, None, FAILED, str(error))
+        return task.place, replace(row, too_long=True)
 
 
-_own: tuple[Simulator, Level, Keep | None, float | None] | None = None
+_own: Simulator | None = None
 """Of a process of the pool."""
 
 
-def _start(level: Level, keep: Keep | None, limit: float | None) -> None:
+def _start() -> None:
     global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
     die_with_parent(parent.pid)
-    _own = Simulator(), level, keep, limit
+    _own = Simulator()
 
 
-def _do(number: int, case: Case) -> tuple[int, Row]:
+def _do(task: _Task) -> tuple[int, Row]:
     assert _own is not None
-    simulator, level, keep, limit = _own
-    return number, _in_time(simulator, case, level, keep, limit)
+    return _in_time(_own, task)

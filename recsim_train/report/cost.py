@@ -1,16 +1,48 @@
-"""What training costs, and how long a whole one takes, in words."""
+"""A whole training at a predicted throughput: how long it takes, and what its hosts cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from recsim_train.report import text
 from recsim_train.results.figures import Summary
-from recsim_train.results.whole import BILLION, Whole, whole_training
+from recsim_train.results.interval import Interval, of_summary
+from recsim_train.results.row import BILLION, Row
+from recsim_train.trace.facts import Rented
 
 HEAD = "cost/1e9 examples"
 """Of a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Training on so many examples. Ends of intervals are those of the prediction's 90 % one."""
+
+    examples: float
+    seconds: float
+    seconds90: tuple[float, float] | None
+    cost: float | None = None
+    """None: not all hosts have a price."""
+    cost90: tuple[float, float] | None = None
+    currency: str | None = None
+
+
+def whole_training(summary: Summary, examples: float) -> Whole | None:
+    """None where there is no throughput. What goes on beside training (evaluation, checkpoints,
+    starting) is not in it."""
+    eps = summary.examples_per_second
+    return whole_of(examples, eps, of_summary(summary), summary.facts.rented) if eps else None
+
+
+def whole_of(examples: float, eps: float, rates: Interval | None, rented: Rented | None) -> Whole:
+    """At ``eps`` examples per second, of which ``rates`` are the 90 % interval."""
+    ends = None if rates is None or not rates[0] else (examples / rates[1], examples / rates[0])
+    if rented is None:
+        return Whole(examples, examples / eps, ends)
+    costs = None if ends is None else (rented.cost(ends[0]), rented.cost(ends[1]))
+    seconds = examples / eps
+    return Whole(examples, seconds, ends, rented.cost(seconds), costs, rented.currency)
 
 
 def sentences(summary: Summary) -> list[str]:
@@ -38,10 +70,11 @@ def cell(summary: Summary) -> str:
     return text.NONE if whole is None else amount(whole, ())
 
 
-def of_row(row: Mapping[str, Any]) -> str:
-    """As `cell`, of a row of many runs (`recsim_train.results.row`)."""
-    billion = row.get("cost_per_billion")
-    return text.NONE if billion is None else text.money(billion, row["currency"])
+def of_row(row: Row) -> str:
+    """As `cell`, of a row of many."""
+    if row.cost_per_billion is None or row.currency is None:
+        return text.NONE
+    return text.money(row.cost_per_billion, row.currency)
 
 
 def whole_said(summary: Summary, examples: float) -> str:

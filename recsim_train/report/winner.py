@@ -12,19 +12,17 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from recsim_train.config.units import RATES, parse_quantity
 from recsim_train.report import text
-from recsim_train.results.interval import Interval, of_row, of_summary
-from recsim_train.results.row import cores_of
+from recsim_train.results.interval import Interval, of_summary
+from recsim_train.results.row import Row, cores_of
 from recsim_train.results.rundir import RunRecord
 
 T = TypeVar("T")
-Row = dict[str, Any]
 REPEATS = "seed"
 """Points that differ only here are repeats: their median counts."""
-_ROLES = ("trainers", "embedding_servers", "dense_servers", "readers")
 UNKNOWN: Interval = (0.0, math.inf)
 _EQUAL = 1e-9
 """Relative: intervals of no width tie where they differ by rounding."""
@@ -98,12 +96,12 @@ def choose(entries: Sequence[Entry[T]]) -> Choice[T]:
 def sizes(rows: Iterable[Row]) -> list[int | None]:
     """Examples of one step of the whole job, each number once, from the least on; None: of older
     sweeps, which do not say."""
-    return sorted({row.get("examples_per_step") for row in rows}, key=lambda size: size or 0)
+    return sorted({row.examples_per_step for row in rows}, key=lambda size: size or 0)
 
 
 def of_size(rows: Iterable[Row], size: int | None) -> list[Row]:
     """Those of so many examples in one step of the whole job."""
-    return [row for row in rows if row.get("examples_per_step") == size]
+    return [row for row in rows if row.examples_per_step == size]
 
 
 def not_compared(counts: Sequence[int]) -> str:
@@ -176,26 +174,21 @@ def contenders(rows: Sequence[Row]) -> list[Entry[Row]]:
     """Rows with a throughput; of repeats the middle one, with the range of all of them."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        swept = list(row)[1 : list(row).index("strategy")]
-        same = [row[key] for key in ("strategy", "options", "profile", *swept) if key != REPEATS]
-        groups.setdefault(repr(same), []).append(row)
+        swept = [value for key, value in row.settings.items() if key != REPEATS]
+        groups.setdefault(repr((row.strategy, row.options, row.profile, swept)), []).append(row)
     return [_contender(group) for group in groups.values()]
 
 
 def _contender(group: Sequence[Row]) -> Entry[Row]:
-    found = [float(r["examples_per_second"]) for r in group]
+    found = [row.examples_per_second or 0.0 for row in group]
     middle = median(found)
     eps, row = min(zip(found, group, strict=True), key=lambda pair: abs(pair[0] - middle))
-    cost = (
-        sum(int(row[role] or 0) for role in _ROLES),
-        float(row.get("cores") or 0.0),
-        int(row["trainers"] or 0)
-        * int(row["threads"] or 0)
-        * int(row.get("operation_threads") or 1),
-        sum(
-            parse_quantity(value, RATES, "", "")
-            for key, value in row.items()
-            if key.endswith(".nic") and isinstance(value, str)
-        ),
-    )
-    return Entry(row, eps, of_row(row, found) or UNKNOWN, cost)
+    roles = row.trainers, row.embedding_servers, row.dense_servers, row.readers
+    threads = (row.trainers or 0) * (row.threads or 0) * (row.operation_threads or 1)
+    cards = [
+        parse_quantity(value, RATES, "", "")
+        for key, value in row.settings.items()
+        if key.endswith(".nic") and isinstance(value, str)
+    ]
+    cost = sum(count or 0 for count in roles), row.cores or 0.0, threads, sum(cards)
+    return Entry(row, eps, row.interval90(found) or UNKNOWN, cost)

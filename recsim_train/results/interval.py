@@ -9,9 +9,8 @@ prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import hypot
-from typing import Any
 
 from recsim_train.results.figures import Summary
 from recsim_train.results.statistics import Z95, Z975
@@ -69,10 +68,3 @@ def of_summary(summary: Summary, seeds: Sequence[float] = ()) -> Interval | None
     if summary.world == "real":
         return interval(eps, None, summary.ci95)
     return interval(eps, summary.ci95, summary.facts.calibration_ci95, seeds)
-
-
-def of_row(row: Mapping[str, Any], seeds: Sequence[float] = ()) -> Interval | None:
-    """`interval` of a row of `recsim_train.results.row`."""
-    simulation = row["eps_low"], row["eps_high"]
-    calibration = row["calibration_low"], row["calibration_high"]
-    return interval(float(row["examples_per_second"]), simulation, calibration, seeds)

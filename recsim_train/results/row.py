@@ -1,81 +1,142 @@
-"""The row of a run in a table of many: all of its figures, by column."""
+"""The row of a result in a table of many: all of its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Summary, document_of
 from recsim_train.results.folder import clean_document
-from recsim_train.results.whole import BILLION, whole_training
+from recsim_train.results.interval import Interval, interval
 from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 
+BILLION = 1e9
+"""Examples that a cost is said of."""
 COMPLETE, DOES_NOT_FIT, FAILED = "complete", "does not fit", "failed"
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One result in either world, with all of its figures; None: there is none, or it is not known.
+
+    ``number``: of a sweep's point, from 0; ``settings``: what tells it from the others of its
+    table, by dotted name; ``too_long``: it failed because it took too long. These are no columns.
+
+    ``strategy`` ... ``notes``: `COLUMNS`. Times are in seconds, ``bytes...`` payload. ``eps``:
+    examples per second; ``eps_low``, ``eps_high``: 95 % of them as far as the run itself shows,
+    ``calibration_low``, ``calibration_high`` as far as its prices do. ``bytes_per_step``: payload
+    of one counted iteration of every training loop, background rounds in proportion;
+    ``memory_bytes``: the largest process; ``memory_share``: the fullest host's; ``hosts``: that are
+    paid for, and what they cost an hour and a billion examples, in ``currency``, where all have a
+    price; ``cores``: of all hosts; ``examples_per_step``: that one step of the whole job processes,
+    an iteration of every training loop; ``nic_bytes``: for each such step, bytes of frames that all
+    NICs of hosts of their own sent, from start to end; ``loss``, ``auc``, ``normalized_entropy``:
+    on held-out rows; ``notes``: what a reader must know of it, one sentence each;
+    ``cpu_per_example``: seconds by "role.what"; ``bottleneck``: `what_binds` in words, which
+    reports make of it.
+    """
+
+    number: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    too_long: bool = False
+    strategy: str = ""
+    options: dict[str, Any] | None = None
+    profile: str | None = None
+    status: str = ""
+    message: str | None = None
+    examples_per_second: float | None = None
+    eps_low: float | None = None
+    eps_high: float | None = None
+    calibration_low: float | None = None
+    calibration_high: float | None = None
+    bound_eps: float | None = None
+    bottleneck: str | None = None
+    bytes_per_step: float | None = None
+    seconds_per_iteration: float | None = None
+    steps: int | None = None
+    elp: int | None = None
+    examples_per_step: int | None = None
+    sync_gap: float | None = None
+    sync_gap_per_thread: float | None = None
+    staleness: float | None = None
+    trainers: int | None = None
+    embedding_servers: int | None = None
+    dense_servers: int | None = None
+    readers: int | None = None
+    hosts: int | None = None
+    cost_per_hour: float | None = None
+    cost_per_billion: float | None = None
+    currency: str | None = None
+    cores: float | None = None
+    threads: int | None = None
+    operation_threads: int | None = None
+    batch_size: int | None = None
+    seed: int | None = None
+    memory_bytes: float | None = None
+    memory_share: float | None = None
+    simulated_seconds: float | None = None
+    wall_seconds: float | None = None
+    stopped: str | None = None
+    run_id: str | None = None
+    binding: Binding | None = None
+    utilisation: dict[str, float] | None = None
+    bounds: dict[str, float] | None = None
+    time_by_effect: dict[str, float] | None = None
+    bytes_by_effect: dict[str, float | None] | None = None
+    nic_bytes: float | None = None
+    loss: float | None = None
+    auc: float | None = None
+    normalized_entropy: float | None = None
+    memory: dict[str, Any] | None = None
+    elasticities: dict[str, float] | None = None
+    cpu_per_example: dict[str, float] | None = None
+    calibration_errors: dict[str, float] | None = None
+    notes: list[str] | None = None
+
+    @property
+    def what_binds(self) -> Binding | None:
+        """Of an earlier version's row in its words alone. None: nothing is known of it."""
+        return self.binding or (Binding(said=self.bottleneck) if self.bottleneck else None)
+
+    @property
+    def why(self) -> str:
+        """The first line of what it says of itself, where it has no figure."""
+        return (self.message or "").partition("\n")[0]
+
+    def interval90(self, seeds: Sequence[float] = ()) -> Interval | None:
+        """Of the prediction's examples per second, see `recsim_train.results.interval`; None where
+        nothing is known of its errors. ``seeds``: what all seeds of the same came to."""
+        if self.examples_per_second is None:
+            return None
+        calibration = self.calibration_low, self.calibration_high
+        return interval(self.examples_per_second, (self.eps_low, self.eps_high), calibration, seeds)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The columns as JSON can hold them; first, of a sweep's point, its number and settings."""
+        columns = clean_document({name: getattr(self, name) for name in COLUMNS})
+        return columns if self.number is None else {"point": self.number} | self.settings | columns
+
+
+_KINDS = {"str": "string", "int": "int64", "float": "double"}
 COLUMNS: Mapping[str, str] = {
-    "strategy": "string",
-    "options": "json",
-    "profile": "string",
-    "status": "string",
-    "message": "string",
-    "examples_per_second": "double",
-    "eps_low": "double",
-    "eps_high": "double",
-    "calibration_low": "double",
-    "calibration_high": "double",
-    "bound_eps": "double",
-    "bottleneck": "string",
-    "bytes_per_step": "double",
-    "seconds_per_iteration": "double",
-    "steps": "int64",
-    "elp": "int64",
-    "examples_per_step": "int64",
-    "sync_gap": "double",
-    "sync_gap_per_thread": "double",
-    "staleness": "double",
-    "trainers": "int64",
-    "embedding_servers": "int64",
-    "dense_servers": "int64",
-    "readers": "int64",
-    "hosts": "int64",
-    "cost_per_hour": "double",
-    "cost_per_billion": "double",
-    "currency": "string",
-    "cores": "double",
-    "threads": "int64",
-    "operation_threads": "int64",
-    "batch_size": "int64",
-    "seed": "int64",
-    "memory_bytes": "double",
-    "memory_share": "double",
-    "simulated_seconds": "double",
-    "wall_seconds": "double",
-    "stopped": "string",
-    "run_id": "string",
-    "binding": "json",
-    "utilisation": "json",
-    "bounds": "json",
-    "time_by_effect": "json",
-    "bytes_by_effect": "json",
-    "nic_bytes": "double",
-    "memory": "json",
-    "elasticities": "json",
-    "cpu_per_example": "json",
-    "calibration_errors": "json",
-    "notes": "json",
+    column.name: _KINDS.get(str(column.type).removesuffix(" | None"), "json")
+    for column in fields(Row)
+    if column.name not in ("number", "settings", "too_long")
 }
-"""Columns beside the swept settings, and their types. ``bytes_per_step``: payload of one counted
-iteration of every training loop, background rounds in proportion; ``memory_bytes``: the largest
-process; ``memory_share``: the fullest host's; ``hosts``: that are paid for, and what they cost an
-hour and a billion examples, in ``currency``, where all have a price; ``cores``: of all hosts;
-``examples_per_step``: that one step of the whole job processes, an iteration of every training
-loop; ``nic_bytes``: for each such step, bytes of frames that all NICs of hosts of their own sent,
-from start to end; ``notes``: what a reader must know of it, one sentence each;
-``cpu_per_example``: seconds by "role.what"; ``binding``: a `Binding` as JSON;
-``bottleneck``: the same in words, which reports make of it."""
+"""Columns beside the swept settings, and their types."""
+_ROW = TypeAdapter(Row)
+
+
+def row_from(figures: Mapping[str, Any]) -> Row:
+    """Back from columns; what it does not know is left out. Raises ValueError for what is none."""
+    return _ROW.validate_python({k: v for k, v in figures.items() if v is not None})
 
 
 def row_of(
@@ -85,16 +146,16 @@ def row_of(
     status: str,
     message: str = "",
     notes: Sequence[str] = (),
-) -> dict[str, Any]:
-    """The figures of one point, by column; those of a point without a run are None.
+) -> Row:
+    """The figures of one run, of which those of a point without a run are None.
 
     ``cluster``: None of a measurement that has no profile.
     """
     spec = plan.experiment
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    figures = {}
     if summary is not None:
-        row |= _figures(summary, cluster is not None and cluster.colocate)
-    row |= {
+        figures = _figures(summary, cluster is not None and cluster.colocate)
+    figures |= {
         "strategy": plan.strategy.kind,
         "options": plan.strategy.options,
         "profile": None if cluster is None else cluster.name,
@@ -111,9 +172,8 @@ def row_of(
         "notes": list(notes) or None,
         "seed": spec.seed,
         "wall_seconds": None,
-        "run_id": None,
     }
-    return clean_document(row)
+    return row_from(clean_document(figures))
 
 
 def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
@@ -126,8 +186,7 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
     named = document["facts"] | document
     low, high = summary.ci95 or (None, None)
     least, most = facts.calibration_ci95 or (None, None)
-    whole = whole_training(summary, BILLION)
-    rented = facts.rented
+    rented, eps = facts.rented, summary.examples_per_second
     return {key: named[key] for key in COLUMNS.keys() & named.keys()} | {
         "eps_low": low,
         "eps_high": high,
@@ -141,18 +200,12 @@ def _figures(summary: Summary, colocate: bool) -> dict[str, Any]:
         "cores": cores_of(facts, colocate),
         "hosts": None if rented is None else rented.hosts,
         "cost_per_hour": None if rented is None else rented.per_hour,
-        "cost_per_billion": None if whole is None else whole.cost,
+        "cost_per_billion": rented.cost(BILLION / eps) if rented and eps else None,
         "currency": None if rented is None else rented.currency,
         "cpu_per_example": cpu_by_line(summary),
         "memory_bytes": max((use.bytes for use in uses), default=None),
         "memory_share": max(shares, default=None),
     }
-
-
-def binding_of(row: Mapping[str, Any]) -> Binding | None:
-    """What binds; of an earlier version's row in its words alone. None: nothing is known of it."""
-    known = row.get("binding") or ((said := row.get("bottleneck")) and {"said": said})
-    return None if not known else Binding(**known)
 
 
 def cpu_by_line(summary: Summary) -> dict[str, float] | None:

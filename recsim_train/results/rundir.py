@@ -23,7 +23,7 @@ from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
 from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import code_of, made_anew
+from recsim_train.results.environment import code_of, machine, made_anew, versions
 from recsim_train.results.figures import Summary, document_of, summary_of
 from recsim_train.results.folder import (
     clean,
@@ -235,6 +235,42 @@ def write_run(
     if status == "complete":
         note_finished()
     return read_run(target)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Where run directories go."""
+
+    out: Path
+    resume: bool = False
+    """Whether a complete run of the same settings that lies there is taken instead."""
+    emulate: bool = False
+    """Whether processes of a measurement run on emulated hosts."""
+    command: tuple[str, ...] = ()
+    """What asked for them."""
+
+    def write(
+        self,
+        plan: Plan,
+        world: World,
+        cluster: Cluster | None,
+        outcome: Outcome,
+        status: Status = "complete",
+        message: str = "",
+    ) -> RunRecord:
+        """Write one run directory. Raises RunFailed where the disk does not take it."""
+        simulated = world == "simulated"  # equal inputs give equal files: no machine, no time
+        return write_run(
+            self.out,
+            plan=plan,
+            world=world,
+            outcome=outcome,
+            cluster=cluster,
+            environment={"versions": versions()} if simulated else machine(),
+            command=list(self.command),
+            status=status,
+            message=message,
+        )
 
 
 def clear(out: Path) -> None:

@@ -1,4 +1,5 @@
-"""The maker of runs: the one place that measures, resumes and writes."""
+"""The maker of runs: the one place that measures, resumes and writes; what is told of a prediction
+meanwhile, its bound first, then its headline."""
 
 from __future__ import annotations
 
@@ -13,18 +14,22 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.data.malformed import beyond
 from recsim_train.evaluate.evaluator import Simulator
+from recsim_train.placement.plan import Plan
+from recsim_train.report import naming, text
+from recsim_train.report.runs import title
 from recsim_train.results.environment import machine
 from recsim_train.results.folder import writable
-from recsim_train.results.keep import Keep
-from recsim_train.results.rundir import RunRecord, Status, base_name, find_complete
+from recsim_train.results.rundir import Keep, RunRecord, Status, base_name, find_complete
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
 from recsim_train.trace.modelled import ProcessTimes
+from recsim_train.trace.progress import about, between
 from recsim_train.trace.record import Outcome
 
 if TYPE_CHECKING:
+    from recsim_train.evaluate.asymptotic import AsymptoticBounds
     from recsim_train.executor.emulation.cluster import EmulatedCluster
     from recsim_train.executor.process.launch import Interrupted, PartialRun
 
@@ -79,16 +84,15 @@ class Maker:
         return record
 
     def _predicted(self, job: Job) -> RunRecord:
-        from recsim_train.session import told
         from recsim_train.sim.ready import get_ready
 
         plan, say = job.plan, self._caller.say
         if self._caller is not NOBODY and (known := job.asymptotic_bounds()) is not None:
-            say(told.before(plan, known))
+            say(before(plan, known))
         with self._caller.progress(f"simulating {plan.strategy.kind}") as progress:
             get_ready(progress)
             outcome = self._simulator.predict(
-                job.case, progress, lambda first: say(told.headline(plan, first))
+                job.case, progress, lambda first: say(headline(plan, first))
             )
         record = self._keep.write(job.plan, "simulated", job.cluster, outcome)
         for sentence in caveats_here(record):
@@ -204,3 +208,48 @@ class Maker:
             spare = replace(self._keep, out=Path(tempfile.mkdtemp(prefix="recsim-train-kept-")))
             saved = write(spare)
             raise RunFailed(f"{error}; the measurement is kept in {saved.path}") from None
+
+
+_SHOWN = 3
+"""Bounds."""
+
+
+def before(plan: Plan, known: AsymptoticBounds) -> str:
+    """Before it is simulated."""
+    takes = f"simulating {_name(plan)}: takes {_duration(known)}"
+    if known.bound is None:
+        return takes
+    binds = naming.class_words(next(iter(known.bounds)))
+    return f"{takes}; at a glance at most about {text.rate(known.bound)} examples/s ({binds})"
+
+
+def verdicts(known: AsymptoticBounds) -> Iterator[str]:
+    """What ``--dry-run`` says of a prediction, the tightest bounds first."""
+    bounds = [(text.rate(eps), naming.class_words(name)) for name, eps in known.bounds.items()]
+    if bounds:
+        (eps, what), *further = bounds[:_SHOWN]
+        then = ", ".join(f"{more} ({other})" for more, other in further)
+        yield f"binds: {what}, at about {eps} examples/s" + (f"; then {then}" if then else "")
+    yield f"simulating it takes {_duration(known)}"
+
+
+def _duration(known: AsymptoticBounds) -> str:
+    asking = f", asking what would change it {about(known.asking)} more" if known.asking else ""
+    return between(*known.seconds) + asking
+
+
+def headline(plan: Plan, outcome: Outcome) -> str:
+    """As soon as it stands."""
+    speed = outcome.speed
+    if speed is None or speed.examples_per_second is None:
+        return f"predicted {_name(plan)}: too short for a throughput"
+    found, binds = text.rate(speed.examples_per_second), naming.bottleneck(outcome.binding)
+    said = f"predicted {_name(plan)}: {found} examples/s, bound by {binds}"
+    if outcome.bound_eps:
+        said += f"; nothing can beat {text.rate(outcome.bound_eps)}"
+    asked = bool(plan.experiment.simulation.what_if_steps)
+    return said + (". Its interval follows" if asked else "")
+
+
+def _name(plan: Plan) -> str:
+    return title(plan.strategy.kind, plan.strategy.options)

@@ -1,4 +1,5 @@
-"""What a sweep answers, setting by setting: which value to take, or that it makes no difference.
+"""A sweep's settings as axes, and what it answers of each: which value to take, or that it makes no
+difference.
 
 For each setting, points are compared that are equal in all others. Those whose 90 % interval
 reaches that of the fastest tie, as everywhere (`recsim_train.report.winner`): a dearer value is
@@ -10,25 +11,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
 
+from recsim_train.config.points import accepted
 from recsim_train.config.sweep import written
+from recsim_train.config.tables import rows_of
+from recsim_train.config.units import SHARE
 from recsim_train.report import text
 from recsim_train.report.winner import (
     REPEATS,
     Entry,
-    Row,
     best_row,
     choose,
     contenders,
     listed,
     sizes,
 )
-from recsim_train.sweep.axes import Axis
+from recsim_train.results.row import Row
 
 SCALING = ("roles.trainers", "training.threads")
 """Settings of which twice as much would ideally be twice as fast."""
@@ -42,6 +46,61 @@ not tell them from it either."""
 _STRATEGY = "strategy"
 _MOST_CASES = 2
 """Named of those in which the answer is another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One swept setting."""
+
+    key: str
+    label: str
+    """Short name."""
+    values: tuple[Any, ...]
+    """As written, sorted where they are numbers."""
+    numbers: tuple[float, ...] | None
+    """The same as numbers; None: they are names."""
+    unit: str = ""
+    """Of the numbers, where they are quantities."""
+
+    def number(self, value: Any) -> float:
+        """A value's place on a numeric axis."""
+        assert self.numbers is not None
+        return self.numbers[self.values.index(value)]
+
+
+def settings_of(row: Row, axes: Iterable[Axis]) -> list[str]:
+    """Which values a point has, in words."""
+    there = ((axis, row.settings.get(axis.key)) for axis in axes)
+    return [f"{axis.label} {written(value)}" for axis, value in there if value is not None]
+
+
+def axis_of(key: str, values: Iterable[Any], keys: Sequence[str]) -> Axis:
+    """The axis of one swept setting; ``keys``: of all, among which its label must be unique."""
+    last = key.rsplit(".", 1)[-1]
+    unique = sum(k.rsplit(".", 1)[-1] == last for k in keys) == 1
+    label = (last if unique else key).replace("_", " ")
+    made = tuple(values)
+    numbers, unit = _numbers(key, made)
+    if numbers is not None:
+        order = sorted(range(len(made)), key=numbers.__getitem__)
+        made, numbers = tuple(made[i] for i in order), tuple(numbers[i] for i in order)
+    return Axis(key, label, made, numbers, unit)
+
+
+def _numbers(key: str, values: Sequence[Any]) -> tuple[tuple[float, ...] | None, str]:
+    """Of a setting that takes quantities those in the unit of the first, of one that counts rows
+    those in short, too; None where not all are numbers."""
+    path = tuple(key.split("."))
+    what = accepted((*path, "value")) or accepted(path)  # a price may be written as its value
+    quantity = SHARE if path[0] == "strategy" else None if what is None else what.quantity
+    if quantity is not None and all(isinstance(value, str) for value in values):
+        unit = values[0].lstrip("+-._0123456789eE ").rstrip()
+        with suppress(ValueError):
+            return tuple(quantity.read(value) / quantity.units[unit] for value in values), unit
+        return None, ""
+    read = map(rows_of, values) if re.match(r"model\.(.*\.)?(max_)?rows$", key) else values
+    numbers = [v for v in read if isinstance(v, int | float) and not isinstance(v, bool)]
+    return (tuple(map(float, numbers)) if len(numbers) == len(values) else None), ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +149,7 @@ def answers(asked: SweepQuestion) -> list[SettingAnswer]:
 
 
 def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
-    rows = [row for row in asked.rows if row[axis.key] is not None]
+    rows = [row for row in asked.rows if row.settings.get(axis.key) is not None]
     cases = _cases(asked, rows, axis.key, mixed=axis.numbers is not None)
     if not cases:
         return None
@@ -124,9 +183,9 @@ def _cases(
     for row in rows:
         name = asked.strategy(row)
         shared = [] if key == _STRATEGY or len(asked.strategies) == 1 else [name]
-        shared += [f"{a.label} {written(row[a.key])}" for a in others if row[a.key] is not None]
-        value = name if key == _STRATEGY else _key(row[key])
-        size = None if mixed else row.get("examples_per_step")
+        shared += settings_of(row, others)
+        value = name if key == _STRATEGY else _key(row.settings.get(key))
+        size = None if mixed else row.examples_per_step
         grouped.setdefault((", ".join(shared), size), {}).setdefault(value, []).append(row)
     cases = []
     for (shared_by, _), by_value in grouped.items():

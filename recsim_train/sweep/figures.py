@@ -27,9 +27,7 @@ from recsim_train.report.drawing import (
     wrapped,
 )
 from recsim_train.report.winner import UNKNOWN, best_row
-from recsim_train.results.interval import of_row
-from recsim_train.sweep.answers import SCALING
-from recsim_train.sweep.axes import Axis
+from recsim_train.sweep.answers import SCALING, Axis
 from recsim_train.sweep.findings import SweepFindings, binding
 
 if TYPE_CHECKING:
@@ -62,9 +60,9 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
         for k, line in enumerate(lines):
             at = [x.number(dot.value) for dot in line.dots]
             rows = [dot.row for dot in line.dots]
-            speed = [float(r["examples_per_second"]) for r in rows]
+            speed = [r.examples_per_second or 0.0 for r in rows]
             fill, marker = LINES[k % len(LINES)], MARKERS[k % len(MARKERS)]
-            ends = [of_row(r) or UNKNOWN for r in rows]
+            ends = [r.interval90() or UNKNOWN for r in rows]
             half = [0.0 if i == UNKNOWN else (i[1] - i[0]) / 2 for i in ends]
             axes.errorbar(
                 at, speed, yerr=half, color=fill, marker=marker, markersize=5, capsize=2.5,
@@ -74,8 +72,8 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
                 said = f"{line.label}, {x.label} {written(dot.value)}: {text.rate(eps)} examples/s"
                 (point,) = axes.plot([place], [eps], marker="o", markersize=9, alpha=0.0, zorder=5)
                 tip(point, f"{said}; {binding(dot.row)} binds")
-            bounds = [r["bound_eps"] for r in rows]
-            if all(bounds) and len(lines) <= _MOST_BOUNDS:
+            bounds = [r.bound_eps for r in rows if r.bound_eps]
+            if len(bounds) == len(rows) and len(lines) <= _MOST_BOUNDS:
                 axes.plot(at, bounds, color=fill, linestyle=(0, (4, 3)), linewidth=1.1, alpha=0.8)
             gone = [x.number(value) for value in line.missing]
             bottom = axes.get_xaxis_transform()
@@ -83,12 +81,12 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
                 gone, [0.03] * len(gone), transform=bottom, color=fill, marker="x", markersize=8,
                 markeredgewidth=2, linestyle="none", zorder=4,
             )  # fmt: skip
-        notes = ["whiskers: 90 %"] * any(map(of_row, findings.done))
+        notes = ["whiskers: 90 %"] * any(r.interval90() for r in findings.done)
         if len(lines) <= _MOST_BOUNDS:
             notes.append("dashed: the bound that nothing can beat")
         if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:
             first = [line.dots[0] for line in lines]
-            slope = max(d.row["examples_per_second"] / x.number(d.value) for d in first)
+            slope = max((d.row.examples_per_second or 0.0) / x.number(d.value) for d in first)
             over = [x.numbers[0], x.numbers[-1]]
             axes.plot(over, [slope * n for n in over], color=GRID, linestyle=":", linewidth=1.6)
             notes.append("dotted: linear")
@@ -100,7 +98,7 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.yaxis.set_minor_locator(NullLocator())
         else:
-            top = max(float(d.row["examples_per_second"]) for line in lines for d in line.dots)
+            top = max(d.row.examples_per_second or 0.0 for line in lines for d in line.dots)
             axes.set_ylim(0, 1.25 * top)
         along(axes, f"{_named(x)} ({'; '.join(notes)})")
         axes.set_ylabel("predicted throughput (examples/s)")
@@ -135,14 +133,14 @@ def map_figure(findings: SweepFindings) -> Picture | None:
     if first is None or not across or len(first.values) > MOST_CELLS:
         return None
     second = max(across, key=lambda a: (a.numbers is not None, len(a.values)))
-    told = {findings.strategy(r) for r in findings.done if r[second.key] is not None}
+    told = {findings.strategy(r) for r in findings.done if r.settings.get(second.key) is not None}
     names = [name for name in findings.strategies if name in told][:MOST_MAPS]
     if not names:
         return None
     height = 0.75 + 0.42 * len(second.values)
     with style():
         figure, axes = new_figure(1.0 + height * len(names), len(names))
-        top = max(float(r["examples_per_second"]) for r in findings.done)
+        top = max(r.examples_per_second or 0.0 for r in findings.done)
         for axis, name in zip(axes, names, strict=True):
             _draw_map(axis, findings, name, first, second, top)
         axes[-1].set_xlabel(_named(first))
@@ -166,8 +164,9 @@ def _draw_map(
     cells = np.full((len(second.values), len(first.values)), np.nan)
     for i, b in enumerate(second.values):
         for j, a in enumerate(first.values):
-            if rows := [r for r in own if r[first.key] == a and r[second.key] == b]:
-                cells[i, j] = best_row(rows)["examples_per_second"]
+            at = [r for r in own if (r.settings[first.key], r.settings[second.key]) == (a, b)]
+            if at:
+                cells[i, j] = best_row(at).examples_per_second
     colours = mpl.colormaps["Blues"]
     axes.pcolormesh(
         np.ma.masked_invalid(cells), cmap=colours, vmin=0, vmax=1.15 * top, edgecolors="white",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -17,7 +17,6 @@ from recsim_train.report.what_if import NOT_ASKED
 from recsim_train.report.winner import (
     REPEATS,
     Choice,
-    Row,
     best_row,
     choose,
     contenders,
@@ -28,10 +27,16 @@ from recsim_train.report.winner import (
     sentence,
     sizes,
 )
-from recsim_train.results.interval import of_row
-from recsim_train.results.row import binding_of
-from recsim_train.sweep.answers import SCALING, SettingAnswer, SweepQuestion, answers
-from recsim_train.sweep.axes import Axis, axis_of
+from recsim_train.results.row import Row
+from recsim_train.sweep.answers import (
+    SCALING,
+    Axis,
+    SettingAnswer,
+    SweepQuestion,
+    answers,
+    axis_of,
+    settings_of,
+)
 from recsim_train.sweep.folder import SweepRecord
 
 MOST_LINES = 8
@@ -67,12 +72,12 @@ class SweepFindings:
     @cached_property
     def done(self) -> list[Row]:
         """Points with a throughput."""
-        return [r for r in self.record.rows if r["examples_per_second"]]
+        return [r for r in self.record.rows if r.examples_per_second]
 
     @cached_property
     def without(self) -> list[Row]:
         """Points without one."""
-        return [r for r in self.record.rows if not r["examples_per_second"]]
+        return [r for r in self.record.rows if not r.examples_per_second]
 
     @cached_property
     def axes(self) -> list[Axis]:
@@ -100,14 +105,15 @@ class SweepFindings:
     def _follows(self, axis: Axis) -> bool:
         if self.x is None:
             return False
-        both = {(repr(row[self.x.key]), repr(row[axis.key])) for row in self.record.rows}
+        keys = self.x.key, axis.key
+        both = {tuple(repr(row.settings.get(k)) for k in keys) for row in self.record.rows}
         return len(both) == len({x for x, _ in both})
 
     def strategy(self, row: Row) -> str:
         """A row's strategy with the options that are not swept."""
         swept = {k.removeprefix("strategy.").split(".")[0] for k in self.record.keys}
-        options = {k: v for k, v in (row["options"] or {}).items() if k not in swept}
-        return title(row["strategy"], options)
+        options = {k: v for k, v in (row.options or {}).items() if k not in swept}
+        return title(row.strategy, options)
 
     @cached_property
     def strategies(self) -> list[str]:
@@ -129,7 +135,7 @@ class SweepFindings:
         return [a for a in self.free if a not in self.told_apart]
 
     def _label(self, row: Row, axes: Sequence[Axis]) -> str:
-        parts = _settings(row, axes)
+        parts = settings_of(row, axes)
         name = self.strategy(row) if len(self.strategies) > 1 or not parts else ""
         return ", ".join([name, *parts] if name else parts)
 
@@ -144,8 +150,9 @@ class SweepFindings:
             grouped.setdefault(self._label(row, self.told_apart), []).append(row)
         lines = []
         for label, rows in grouped.items():
-            at = {value: [r for r in rows if r[self.x.key] == value] for value in self.x.values}
-            done = {v: [r for r in there if r["examples_per_second"]] for v, there in at.items()}
+            key = self.x.key
+            at = {v: [r for r in rows if r.settings.get(key) == v] for v in self.x.values}
+            done = {v: [r for r in there if r.examples_per_second] for v, there in at.items()}
             dots = tuple(Dot(value, best_row(there)) for value, there in done.items() if there)
             lines.append(SweepLine(label, dots, tuple(v for v in at if at[v] and not done[v])))
         return lines[:MOST_LINES]
@@ -177,7 +184,7 @@ class SweepFindings:
                 best.append((name, own[0] if own else best_row(rows)))
 
         def place(pair: tuple[str, Row]) -> tuple[int, float]:
-            last = len(tied), -pair[1]["examples_per_second"]
+            last = len(tied), -(pair[1].examples_per_second or 0.0)
             return (tied.index(pair[1]), 0.0) if pair[1] in tied else last
 
         return sorted(best, key=place)
@@ -210,19 +217,19 @@ class SweepFindings:
 
     def settings(self, row: Row) -> str:
         """A row's swept settings."""
-        return ", ".join(_settings(row, self.axes))
+        return ", ".join(settings_of(row, self.axes))
 
     def named(self, rows: Sequence[Row]) -> str:
         """Points in a sentence: "trainers 1, 2 and 4", "flat_ps at nic 5 Gbit/s and allreduce"."""
         if len(rows) > MOST_NAMED:
             return f"{len(rows)} points"
-        differing = [a for a in self.axes if len({repr(r[a.key]) for r in rows}) > 1]
+        differing = [a for a in self.axes if len({repr(r.settings.get(a.key)) for r in rows}) > 1]
         alike = len({self.strategy(r) for r in rows}) == 1
         if len(self.strategies) == 1 and alike and len(differing) == 1:
             (axis,) = differing
-            values = sorted((r[axis.key] for r in rows), key=axis.values.index)
+            values = sorted((r.settings[axis.key] for r in rows), key=axis.values.index)
             others = [a for a in self.axes if a is not axis and a.key != REPEATS]
-            shared = _settings(rows[0], others)
+            shared = settings_of(rows[0], others)
             at = f" (at {', '.join(shared)})" if shared else ""
             return f"{axis.label} {listed([written(v) for v in values])}{at}"
         several = len(self.strategies) > 1
@@ -264,13 +271,13 @@ class SweepFindings:
         """What predictions say of themselves, each sentence once, and of how many points it is
         where it is not of all. Of those that differ in their figures only, the first stands for
         all."""
-        notes = (note for row in self.record.rows for note in row.get("notes") or ())
+        notes = (note for row in self.record.rows for note in row.notes or ())
         said = Counter(map(naming.phrase, notes))
         alike: dict[str, list[str]] = {}
         for note in said:
             alike.setdefault(re.sub(r"[\d.,]*\d", "#", note), []).append(note)
         many, found = len(self.done), []
-        if unsure := [row for row in self.done if of_row(row) is None]:
+        if unsure := [row for row in self.done if row.interval90() is None]:
             found = [
                 f"{len(unsure)} of {many} points have no interval, so that nothing tells them "
                 f"apart: {NOT_ASKED}, or the profile says nothing of them."
@@ -319,14 +326,14 @@ class SweepFindings:
                     "points": [
                         {
                             "value": dot.value,
-                            "examples_per_second": dot.row["examples_per_second"],
-                            "ci95": [dot.row["eps_low"], dot.row["eps_high"]],
+                            "examples_per_second": dot.row.examples_per_second,
+                            "ci95": [dot.row.eps_low, dot.row.eps_high],
                             "calibration_ci95": [
-                                dot.row["calibration_low"],
-                                dot.row["calibration_high"],
+                                dot.row.calibration_low,
+                                dot.row.calibration_high,
                             ],
-                            "examples_per_step": dot.row.get("examples_per_step"),
-                            "bound_eps": dot.row["bound_eps"],
+                            "examples_per_step": dot.row.examples_per_step,
+                            "bound_eps": dot.row.bound_eps,
                             "binding": binding(dot.row),
                         }
                         for dot in line.dots
@@ -340,8 +347,7 @@ class SweepFindings:
             "changes": self.changes,
             "notes": self.notes,
             "not_fitting": [
-                {"point": r["point"], "status": r["status"], "message": r["message"]}
-                for r in self.without
+                {"point": r.number, "status": r.status, "message": r.message} for r in self.without
             ],
         }
 
@@ -353,21 +359,18 @@ class SweepFindings:
             "clear": choice.clear,
             "cheapest": choice.cheaper,
             "label": self.strategy(row),
-            "point": row["point"],
-            "examples_per_second": row["examples_per_second"],
-            "tied": [e.item["point"] for e in choice.tied],
+            "point": row.number,
+            "examples_per_second": row.examples_per_second,
+            "tied": [e.item.number for e in choice.tied],
         }
 
 
-def _settings(row: Row, axes: Iterable[Axis]) -> list[str]:
-    return [f"{a.label} {written(row[a.key])}" for a in axes if row[a.key] is not None]
-
-
-def _short(row: Row) -> Row:
-    return {k: v for k, v in row.items() if k == "binding" or not isinstance(v, dict)}
+def _short(row: Row) -> dict[str, Any]:
+    figures = row.document.items()
+    return {k: v for k, v in figures if k == "binding" or not isinstance(v, dict)}
 
 
 def binding(row: Row) -> str:
     """What binds, without which one of several equal processes: "network card of dense server,
     receiving"."""
-    return naming.binds(binding_of(row), numbered=False)
+    return naming.binds(row.what_binds, numbered=False)

@@ -1,37 +1,60 @@
 """Sweep directories: a description, and a table with one row per point.
 
-While a sweep is unfinished each finished point has a small file, so that nothing is lost.
+While a sweep is unfinished its finished points are in a memo, so that nothing is lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import UserError
+from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.levels import FINAL
+from recsim_train.evaluate.memo import Memo, entries
 from recsim_train.report import naming
-from recsim_train.results.environment import made_anew
+from recsim_train.report.caveats import elsewhere
+from recsim_train.results.commands import repeatable
+from recsim_train.results.environment import code_of, machine, made_anew
 from recsim_train.results.folder import (
+    RUNS,
     SWEEP,
+    base_path,
     clean_document,
     csv_bytes,
+    free_path,
     is_sweep,
     json_bytes,
     newest_first,
     put,
     read_json,
+    writable,
     writing,
 )
-from recsim_train.results.row import COLUMNS, COMPLETE, binding_of
+from recsim_train.results.row import (
+    COLUMNS,
+    COMPLETE,
+    DOES_NOT_FIT,
+    FAILED,
+    Row,
+    flat_settings,
+    row_from,
+    row_of,
+)
+from recsim_train.results.rundir import Keep
+from recsim_train.session.caller import Caller
+from recsim_train.session.job import Job
 from recsim_train.signals import note_finished
 
 FORMAT = 1
-TABLE, CSV, POINTS = "sweep.parquet", "sweep.csv", "points"
+TABLE, CSV, POINTS = "sweep.parquet", "sweep.csv", "points.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +63,8 @@ class SweepRecord:
 
     path: Path
     header: dict[str, Any]
-    rows: list[dict[str, Any]]
-    """Finished points, in order: swept settings by name, then `COLUMNS`."""
+    rows: list[Row]
+    """Finished points, in order."""
 
     @property
     def keys(self) -> list[str]:
@@ -54,78 +77,127 @@ class SweepRecord:
         return len(self.rows) == len(self.header["points"])
 
 
-@dataclass(slots=True)
-class SweepFolder:
-    """Writes one sweep as its points are finished."""
+def simulate_all(
+    jobs: Sequence[Job], refused: Mapping[int, str], keep: Keep, processes: int, caller: Caller
+) -> SweepRecord:
+    """Simulate all points but those that are ``refused``, whose rows say why.
 
-    path: Path
-    header: dict[str, Any]
-    """As `header_of` makes it."""
-    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Figures of finished points by number."""
-
-    def start(self) -> None:
-        """Make the folder and write the description."""
-        with writing(self.path):
-            (self.path / POINTS).mkdir(parents=True, exist_ok=True)
-            put(self.path / SWEEP, json_bytes(self.header, indent=1))
-
-    def add(self, number: int, row: dict[str, Any]) -> None:
-        """Keep a finished point."""
-        self.rows[number] = row
-        with writing(self.path):
-            put(self.path / POINTS / f"{number:06d}.json", json_bytes(row, indent=1))
-
-    def finish(self) -> SweepRecord:
-        """Write the tables of what is finished; once all points are, their files go."""
-        rows = [self.full_row(number) for number in sorted(self.rows)]
-        with writing(self.path):
-            put(self.path / TABLE, _parquet(rows, self.header))
-            put(self.path / CSV, _csv(rows, self.header))
-            if len(rows) == len(self.header["points"]):
-                shutil.rmtree(self.path / POINTS, ignore_errors=True)
-        if any(row["status"] == COMPLETE for row in rows):
-            note_finished()
-        return SweepRecord(self.path, self.header, rows)
-
-    def abandon(self) -> None:
-        """Leave nothing of a sweep of which nothing is finished."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
-    def full_row(self, number: int) -> dict[str, Any]:
-        """A point's swept settings and figures."""
-        values = self.header["points"][number]["values"]
-        row = self.rows[number]
-        full = {"point": number} | {key: values.get(key) for key in self.header["axes"]}
-        said = {"bottleneck": naming.bottleneck(binding_of(row))}
-        return full | {column: row.get(column) for column in COLUMNS} | said
-
-
-def header_of(
-    name: str,
-    file: str,
-    axes: Mapping[str, Sequence[Any]],
-    points: Sequence[Mapping[str, Any]],
-    settings: Mapping[str, Any],
-    code: str,
-    command: Sequence[str],
-) -> dict[str, Any]:
-    """The description of a sweep.
-
-    ``axes``: values by swept setting; ``points``: ``{"values", "strategy", "options",
-    "identity"}`` of each row; ``settings``: flat, of the first point, to say what changed.
+    What is finished is kept whatever happens; of a new sweep of which nothing is, nothing stays.
     """
+    first = jobs[0].loaded
+    header = header_of(jobs, keep.command)
+    base = base_path(keep.out, first.experiment.name, "sweep")
+    started = find_started(base, header, caller.say) if keep.resume else None
+    path = free_path(base) if started is None else started.path
+    known = () if started is None else started.rows
+    rows = {row.number or 0: row for row in known if row.status != FAILED}
+    try:
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            put(path / SWEEP, json_bytes(header, indent=1))
+        memo = Memo(path / POINTS, header["code"], resume=started is not None)
+        for number in refused.keys() - rows.keys():
+            job = jobs[number]
+            rows[number] = row_of(job.plan, job.profile, None, DOES_NOT_FIT, refused[number])
+            memo.add(job.identity, FINAL, rows[number])
+        todo = [number for number in range(len(jobs)) if number not in rows]
+        if len(todo) < len(jobs) - len(refused):
+            caller.say(f"{len(jobs) - len(todo)} of {len(jobs)} points are there already")
+        kept = None
+        if first.sweep is not None and first.sweep.keep_runs:
+            kept = Keep(path / RUNS, command=keep.command)
+            writable(kept.out)
+        cases = [jobs[number].case for number in todo]
+        title = f"simulating {len(todo)} point{'' if len(todo) == 1 else 's'}"
+        with (
+            caller.progress(title) as progress,
+            contextlib.closing(
+                evaluate(cases, FINAL, processes=processes, memo=memo, keep=kept, meter=progress)
+            ) as finished,
+        ):
+            for done, (place, row) in enumerate(finished, start=1):
+                rows[todo[place]] = row
+                progress(done, len(todo))
+    except BaseException as error:
+        if not rows:
+            if started is None:
+                shutil.rmtree(path, ignore_errors=True)
+            raise
+        record = write_sweep(path, header, rows)
+        if isinstance(error, KeyboardInterrupt):
+            caller.say(f"{len(record.rows)} of {len(jobs)} points are kept in {path}")
+        raise
+    return write_sweep(path, header, rows)
+
+
+def caveats_of(jobs: Sequence[Job]) -> list[str]:
+    """Where the profiles are of another machine or torch than there are."""
+    here = machine()
+    found: dict[str, None] = {}
+    for job in jobs:
+        if job.cluster is None or (known := job.cluster.calibration) is None:
+            continue
+        told = {"machine": known.machine, "versions": known.versions}
+        asked = {"name": job.cluster.name, "calibration": told}
+        found |= dict.fromkeys(elsewhere(asked, here))
+    return list(found)
+
+
+def write_sweep(path: Path, header: dict[str, Any], rows: Mapping[int, Row]) -> SweepRecord:
+    """Write the tables of what is finished, by its number; once all points are, the memo goes."""
+    record = _record(path, header, rows)
+    lines = [row.document for row in record.rows]
+    with writing(path):
+        put(path / TABLE, _parquet(lines, header))
+        put(path / CSV, _csv(lines, header))
+        if record.complete:
+            (path / POINTS).unlink(missing_ok=True)
+    if any(row.status == COMPLETE for row in record.rows):
+        note_finished()
+    return record
+
+
+def _record(path: Path, header: dict[str, Any], rows: Mapping[int, Row]) -> SweepRecord:
+    """With what tells each point from the others, and what binds it in words."""
+    found = []
+    for number in sorted(rows):
+        row, values = rows[number], header["points"][number]["values"]
+        settings = {key: values.get(key) for key in header["axes"]}
+        said = naming.bottleneck(row.what_binds)
+        found.append(replace(row, number=number, settings=settings, bottleneck=said))
+    return SweepRecord(path, header, found)
+
+
+def header_of(jobs: Sequence[Job], command: Sequence[str]) -> dict[str, Any]:
+    """The description of a sweep: what its points are, and what they share, flat, of the first
+    point, to say what changed."""
+    axes: dict[str, list[Any]] = {}
+    for job in jobs:
+        for key, value in job.settings.items():
+            if value is not None and value not in axes.setdefault(key, []):
+                axes[key].append(value)
+    first = jobs[0].loaded
+    cluster = {} if jobs[0].cluster is None else plain(jobs[0].cluster, digits=None)
+    settings = flat_settings({**resolved(first.experiment), "cluster": cluster})
     return clean_document(
         {
             "tool": "recsim-train",
             "format": FORMAT,
-            "name": name,
-            "file": file,
-            "code": code,
-            "axes": {key: list(values) for key, values in axes.items()},
-            "points": list(points),
-            "settings": dict(settings),
-            "command": list(command),
+            "name": first.experiment.name,
+            "file": first.path.as_posix(),
+            "code": code_of(job.plan.strategy for job in jobs),
+            "axes": axes,
+            "points": [
+                {
+                    "values": job.settings,
+                    "strategy": job.plan.strategy.kind,
+                    "options": job.plan.strategy.options,
+                    "identity": job.identity,
+                }
+                for job in jobs
+            ],
+            "settings": {key: value for key, value in settings.items() if key not in axes},
+            "command": repeatable(command),
         }
     )
 
@@ -183,12 +255,15 @@ def read_sweep(path: Path) -> SweepRecord:
         for key in ("name", "axes", "points", "settings", "command"):
             if header.get(key) is None:
                 raise ValueError(f"it lacks {key!r}")
-        folder = SweepFolder(path, header)
+        rows: dict[int, Row] = {}
         if (path / TABLE).is_file():
-            folder.rows = {row["point"]: row for row in _read_parquet(path / TABLE, header)}
-        for file in sorted((path / POINTS).glob("*.json")):
-            folder.rows[int(file.stem)] = read_json(file)
-        return SweepRecord(path, header, [folder.full_row(n) for n in sorted(folder.rows)])
+            lines = _read_parquet(path / TABLE, header)
+            rows = {line["point"]: row_from(line) for line in lines}
+        simulated = {entry["case"]: entry["row"] for entry in entries(path / POINTS)}
+        for number, point in enumerate(header["points"]):
+            if (known := simulated.get(point.get("identity"))) is not None:
+                rows[number] = known
+        return _record(path, header, rows)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is a damaged sweep, or another version's: {error}") from None
     except (KeyError, TypeError, IndexError, AttributeError):

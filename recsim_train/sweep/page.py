@@ -17,12 +17,11 @@ from recsim_train.report.findings import Findings
 from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import data_of
 from recsim_train.report.tiles import throughput
-from recsim_train.report.winner import UNKNOWN, Row
+from recsim_train.report.winner import UNKNOWN
 from recsim_train.report.write import Report, kept
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import base_path, writable
-from recsim_train.results.interval import of_row
-from recsim_train.results.row import binding_of
+from recsim_train.results.row import Row
 from recsim_train.sweep.answers import headline
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
@@ -60,14 +59,14 @@ def swept(
     page, written = Where.PAGE, Where.WRITTEN
     points = [(findings.strategy(row), row) for row in record.rows]
     large = len(points) > MOST_ROWS
-    priced = any(row.get("currency") for row in record.rows)
-    profiles = sorted({str(row["profile"]) for row in record.rows})
+    priced = any(row.currency for row in record.rows)
+    profiles = sorted({str(row.profile) for row in record.rows})
 
     def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
         rows = [_cells(findings, name, row) for name, row in points]
         whole = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
         left_out = [cost.HEAD] * (not priced) + ["90 % interval"] * (
-            not any(map(of_row, findings.done))
+            not any(row.interval90() for row in findings.done)
         )
         shown = [c for c in whole.columns if c.name not in left_out]
         return replace(whole, columns=shown)
@@ -101,7 +100,7 @@ def swept(
         said = [f"the best point of each strategy{at} of {len(points)} points"]
         shown[1:1] = [doc.Lines(said, mark="note"), doc.Lines(changes, lead="binds")]
     listed = table(points[:MOST_LISTED], page)
-    numbers = doc.Column("point", [str(row["point"] + 1) for _, row in points[:MOST_LISTED]])
+    numbers = doc.Column("point", [str((row.number or 0) + 1) for _, row in points[:MOST_LISTED]])
     more = f"{len(points) - MOST_LISTED} more points are in sweep.parquet"
     every = [
         doc.Lines(stopped(findings.findings)),
@@ -155,13 +154,13 @@ def _tiles(findings: SweepFindings) -> list[doc.Tile]:
     best = "one of those that tie"
     if findings.fastest.clear or findings.fastest.cheaper:
         best = "fastest point" if findings.fastest.clear else "cheapest of those that tie"
-    do = relief(binding_of(row))
+    do = relief(row.what_binds)
     found += [
         throughput(best, entry.eps, known),
         doc.Tile("what binds", doc.Cell(binding(row)), f"{do}." if do else "there"),
     ]
-    if row["memory_share"] is not None:
-        share = text.percent(row["memory_share"])
+    if row.memory_share is not None:
+        share = text.percent(row.memory_share)
         found.append(doc.Tile("memory", doc.Cell(share), "of the fullest host, at this point."))
     return found
 
@@ -180,21 +179,19 @@ def _data(record: SweepRecord) -> list[str]:
 
 def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
     """One row of the table, by `HEADS`."""
-    if not row["examples_per_second"]:
-        why = str(row["message"] or "").splitlines()
+    if not row.examples_per_second:
         failed = [text.NONE] * (len(HEADS) - 4)
-        size = text.exact(row.get("examples_per_step"))
-        said = f"{row['status']}: {(why or [''])[0]}"
-        return [name, findings.settings(row), size, *failed, said]
+        said = f"{row.status}: {row.why}"
+        return [name, findings.settings(row), text.exact(row.examples_per_step), *failed, said]
     return [
         name,
         findings.settings(row) or text.NONE,
-        text.exact(row.get("examples_per_step")),
-        text.rate(row["examples_per_second"]),
-        text.between(of_row(row)),
-        text.rate(row["bound_eps"]),
-        text.size(row["bytes_per_step"]),
-        text.percent(row["memory_share"]),
+        text.exact(row.examples_per_step),
+        text.rate(row.examples_per_second),
+        text.between(row.interval90()),
+        text.rate(row.bound_eps),
+        text.size(row.bytes_per_step),
+        text.percent(row.memory_share),
         cost.of_row(row),
         binding(row),
     ]
@@ -208,10 +205,9 @@ def notes(findings: SweepFindings) -> Sequence[str]:
         said.append(f"The sweep is unfinished: {len(record.rows)} of {total} points are there.")
     if findings.without:
         first = findings.without[0]
-        why = str(first["message"] or "").splitlines()
         said.append(
-            f"{len(findings.without)} points have no figure; the first "
-            f"({first['status']}): {(why or [''])[0]}."
+            f"{len(findings.without)} points have no figure; the first ({first.status}): "
+            f"{first.why}."
         )
     if len(findings.strategies) > 1:
         said.append(
@@ -235,7 +231,8 @@ def report_on_sweep(place: Path, out: Path | None = None) -> Report:
         writable(out)
         pictures = draw(sweep)
     said = swept(sweep, pictures, _repeating(sweep.record))
-    made = Report(Findings(()), said, sweep.document(), sweep.record.rows, sweep)
+    rows = [row.document for row in sweep.record.rows]
+    made = Report(Findings(()), said, sweep.document(), rows, sweep)
     return kept(made, pictures, out)
 
 

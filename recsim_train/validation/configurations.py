@@ -5,28 +5,36 @@ Errors are raw: nothing that was measured is corrected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.dump import comparison_key
+from recsim_train.config.dump import comparison_key, plain
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.config.validation import Tier
+from recsim_train.placement.hosts import hosts_of
 from recsim_train.report import naming
 from recsim_train.results.environment import machine, same_machine
+from recsim_train.results.figures import Summary
 from recsim_train.results.folder import hash_of
-from recsim_train.results.interval import of_row
-from recsim_train.results.row import binding_of
+from recsim_train.results.row import Row
+from recsim_train.results.undisturbed import broken, messages_share
 from recsim_train.session.job import Job
+from recsim_train.strategy import effects
 from recsim_train.strategy.options import flat
 from recsim_train.trace.binding import NAMES, Binding
-from recsim_train.validation import emulated
 from recsim_train.workload.shape import moved_bytes, net_work
 
 REGIMES = ("compute", "server", "lock", "latency")
+EMULATED_REGIMES = (
+    "server NIC", "trainer NIC", "uplink", "collective", "mixed", "trainer cores", "server cores",
+)  # fmt: skip
+NEAR = 0.15
+"""Where the next class of resources allows less than this much more, both bind: mixed."""
+MOST_DROPPED = 0.2
+"""Share of runs that break an invariant from which a validation fails."""
 _REGIME_OF = {
     "cores": "compute",
     "own_compute": "compute",
@@ -61,7 +69,7 @@ class Predicted:
     bottleneck: str
     """What binds, in one phrase."""
     regime: str
-    """One of `REGIMES`, or of an emulated cluster of `emulated.REGIMES`."""
+    """One of `REGIMES`, or of an emulated cluster of `EMULATED_REGIMES`."""
     cpu: dict[str, float] = field(default_factory=dict)
     """CPU seconds of one example by "role.what"; empty: not known."""
     queue: str = ""
@@ -96,7 +104,7 @@ def regime(binding: Binding | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Configuration:
     """One configuration in both worlds. Errors are signed: predicted / measured - 1."""
 
     predicted: Predicted
@@ -106,12 +114,12 @@ class Row:
     """Others of its runs, which break an invariant and count in no figure but `with_dropped`."""
 
     @property
-    def with_dropped(self) -> Row:
+    def with_dropped(self) -> Configuration:
         """The same as if all of its runs counted."""
         return replace(self, runs=(*self.runs, *self.dropped), dropped=())
 
     @property
-    def by_bound(self) -> Row:
+    def by_bound(self) -> Configuration:
         """The same as if the tightest bound were the prediction; without runs where it is not
         known."""
         taken = replace(self.predicted, examples_per_second=self.predicted.bound or 0.0)
@@ -179,10 +187,10 @@ class Row:
 
 
 FIGURES = "measured", "spread", "raw_error", "covered", "half_width"
-"""Of each `Row`, for its document."""
+"""Of each `Configuration`, for its document."""
 
 
-def row_document(row: Row) -> dict[str, Any]:
+def row_document(row: Configuration) -> dict[str, Any]:
     """One configuration's figures, by name."""
     p = row.predicted
     interval = p.interval or (None, None)
@@ -254,19 +262,19 @@ def label_of(job: Job, tier: Tier = "machine") -> str:
         f"{spec.roles.trainers} x {spec.training.threads} + {servers[0]} + {servers[1]}, "
         f"batch {spec.training.batch_size}"
     )
-    return said if tier == "machine" else f"{said}, {emulated.label_of(job)}"
+    return said if tier == "machine" else f"{said}, {_cluster_label(job)}"
 
 
-def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predicted:
-    """A configuration with the figures of its prediction (`recsim_train.results.row.row_of`)."""
+def predicted(job: Job, row: Row, tier: Tier = "machine") -> Predicted:
+    """A configuration with the figures of its prediction."""
     spec, choice = job.loaded.experiment, job.plan.strategy
     # how long it is measured does not make it another setting
     alone = spec.with_({"roles.trainers": 1, "training.steps": 1, "training.warmup_steps": 0})
-    binding = binding_of(row)
-    of_cluster = {"regime": regime(binding)}
+    assert row.examples_per_second is not None
+    of_cluster = {"regime": regime(row.what_binds)}
     if tier == "emulated":
         of_cluster = {
-            "regime": emulated.regime(row),
+            "regime": emulated_regime(row),
             "queue": job.profile.network.queue,
             "compute": spec.execution.compute,
         }
@@ -279,11 +287,86 @@ def predicted(job: Job, row: Mapping[str, Any], tier: Tier = "machine") -> Predi
         trainers=spec.roles.trainers,
         threads=spec.training.threads,
         batch_size=spec.training.batch_size,
-        examples_per_second=row["examples_per_second"],
-        interval=of_row(row),
-        bound=row["bound_eps"],
+        examples_per_second=row.examples_per_second,
+        interval=row.interval90(),
+        bound=row.bound_eps,
         roofline=roofline(job),
-        bottleneck=naming.bottleneck(binding) or "",
-        cpu=row["cpu_per_example"] or {},
+        bottleneck=naming.bottleneck(row.what_binds) or "",
+        cpu=row.cpu_per_example or {},
         **of_cluster,
     )
+
+
+def changes(cluster: Cluster, base: Cluster) -> dict[str, Any]:
+    """What a profile says otherwise than another one."""
+    own, other = plain(cluster, digits=None), plain(base, digits=None)
+    return {
+        name: own.get(name)
+        for name in {**other, **own}
+        if own.get(name) != other.get(name) and name not in ("name", "description")
+    }
+
+
+def _cluster_label(job: Job) -> str:
+    """A configuration's cluster in words."""
+    cluster, instances = job.profile, job.plan.instances
+    hosts = hosts_of(instances, cluster)
+    rates = sorted({host.kind.nic * 8 / 1e6 for host in hosts})
+    racks = len({host.rack for host in hosts})
+    said = [
+        f"{len(hosts)} hosts at {' and '.join(f'{rate:g}' for rate in rates)} Mbit/s",
+        cluster.network.queue,
+        *([f"{racks} racks"] if racks > 1 else []),
+        f"compute {job.plan.experiment.execution.compute}",
+    ]
+    return ", ".join(said)
+
+
+def emulated_regime(row: Row) -> str:
+    """One of `EMULATED_REGIMES`, by which resources a prediction's bounds say bind.
+
+    ``row``: of the prediction.
+    """
+    tightest: dict[str, float] = {}
+    for resource, eps in (row.bounds or {}).items():
+        if kind := _class(resource, row):
+            tightest[kind] = min(eps, tightest.get(kind, eps))
+    (first, bound), *others = sorted(tightest.items(), key=lambda known: known[1])
+    return "mixed" if others and others[0][1] < bound * (1.0 + NEAR) else first
+
+
+def _class(resource: str, row: Row) -> str | None:
+    owner, _, part = resource.partition(".")
+    if resource == "loops":
+        times = row.time_by_effect or {}
+        return "trainer cores" if times.get("compute", 0.0) > sum(times.values()) / 2 else None
+    role = "trainer" if owner.startswith("trainer[") else "server"
+    sent = {effect: size or 0.0 for effect, size in (row.bytes_by_effect or {}).items()}
+    together = sum(sent.get(effect.kind, 0.0) for effect in effects.COLLECTIVE)
+    collective = role == "trainer" and together > sum(sent.values()) / 2
+    nic, cores = "collective" if collective else f"{role} NIC", f"{role} cores"
+    kinds = {"nic.tx": nic, "nic.rx": nic, "cores": cores, "interpreter": cores}
+    return "uplink" if owner.startswith("rack[") else kinds.get(part)
+
+
+def emulated_figures(summary: Summary, experiment: Experiment) -> dict[str, Any]:
+    """What a run on emulated hosts has beside others: bytes of a step, and how sound it is.
+
+    Links count all of a run, so that a step's bytes are a mean over warm-up, too."""
+    facts, training = summary.facts, experiment.training
+    assert facts.emulated is not None
+    assert facts.ledger is not None
+    per_step = [size for size in summary.bytes_by_effect.values() if size is not None]
+    sent = sum(facts.emulated.sent[name] for name in facts.cpu_seconds)
+    use, window = facts.ledger.machine, facts.ledger.seconds
+    beyond = (one.taken - one.asked for one in facts.slept.values())
+    return {
+        "broken": list(broken(summary, modelled=experiment.execution.compute == "modelled")),
+        "payload": sum(per_step),
+        "frame_bytes": sent / (training.warmup_steps + summary.steps),
+        "dropped": facts.emulated.dropped,
+        "idle": None if use is None else 1.0 - (use.own + use.others + use.steal) / use.cores,
+        "longest_wait": max(facts.core_waits.values(), default=0.0) / window,
+        "around": messages_share(summary),
+        "beyond": max(beyond, default=0.0) / window,
+    }

@@ -15,7 +15,7 @@ from typing import Any
 from recsim_train.config.speed import MachineSpeeds
 from recsim_train.results.drift import Moved, moved
 from recsim_train.results.statistics import quantile
-from recsim_train.validation.configurations import Measured, Predicted, Row
+from recsim_train.validation.configurations import Configuration, Measured, Predicted
 
 LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"
 
@@ -42,7 +42,7 @@ def errors_of(signed: Sequence[float]) -> Errors | None:
     return Errors(len(signed), median(signed), median(absolute), quantile(absolute, 0.9), largest)
 
 
-def raw_errors(rows: Iterable[Row]) -> Errors | None:
+def raw_errors(rows: Iterable[Configuration]) -> Errors | None:
     """Of all runs of some configurations."""
     return errors_of([error for row in rows for error in row.raw_errors])
 
@@ -118,7 +118,7 @@ class CpuLine:
         return self.predicted / self.measured if self.measured else None
 
 
-def cpu_lines(rows: Iterable[Row]) -> list[CpuLine]:
+def cpu_lines(rows: Iterable[Configuration]) -> list[CpuLine]:
     """Both ledgers of some configurations, what is wrong by most first; those without left out."""
     known = [(row.predicted.label, cpu) for row in rows if (cpu := row.cpu)]
     found = []
@@ -145,7 +145,7 @@ def cpu_lines(rows: Iterable[Row]) -> list[CpuLine]:
 class Fidelity:
     """All that follows from predictions and measurements."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Configuration, ...]
     """One for each configuration that was predicted, measured or not."""
     repeats: int
     """How often each was to be measured."""
@@ -153,7 +153,7 @@ class Fidelity:
     """The machine's speed then; None: not known, or that of another machine."""
 
     @property
-    def measured(self) -> list[Row]:
+    def measured(self) -> list[Configuration]:
         """Those that were measured."""
         return [row for row in self.rows if row.runs]
 
@@ -217,7 +217,7 @@ class Fidelity:
         singles = [row for row in self.measured if row.predicted.trainers == 1]
         alone = {row.predicted.setting: row.measured for row in singles}
 
-        def scaled(row: Row) -> float | None:
+        def scaled(row: Configuration) -> float | None:
             one = alone.get(row.predicted.setting)
             return None if one is None else one * row.predicted.trainers
 
@@ -225,9 +225,9 @@ class Fidelity:
         roofline = _baseline(ROOFLINE, self.measured, lambda row: row.predicted.roofline)
         return _baseline(LINEAR, several, scaled), roofline
 
-    def grouped(self, by: Callable[[Predicted], str]) -> dict[str, list[Row]]:
+    def grouped(self, by: Callable[[Predicted], str]) -> dict[str, list[Configuration]]:
         """Measured configurations by some property that they have, in order of appearance."""
-        found: dict[str, list[Row]] = {}
+        found: dict[str, list[Configuration]] = {}
         for row in self.measured:
             if value := by(row.predicted):
                 found.setdefault(value, []).append(row)
@@ -247,7 +247,9 @@ GROUPS: Mapping[str, Callable[[Predicted], str]] = {
 """What errors are summed up by."""
 
 
-def _baseline(name: str, rows: Sequence[Row], predict: Callable[[Row], float | None]) -> Baseline:
+def _baseline(
+    name: str, rows: Sequence[Configuration], predict: Callable[[Configuration], float | None]
+) -> Baseline:
     theirs: list[float] = []
     ours: list[float] = []
     for row in rows:
@@ -270,7 +272,7 @@ def fidelity(
     was not predicted are left out. ``dropped``: runs that break an invariant."""
     both = list(measurements), list(dropped)
     rows = (
-        Row(p, *(tuple(run for run in runs if run.key == p.key) for runs in both))
+        Configuration(p, *(tuple(run for run in runs if run.key == p.key) for runs in both))
         for p in predictions
     )
     return Fidelity(tuple(rows), repeats, at_calibration)
@@ -305,7 +307,9 @@ def document(found: Fidelity) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _errors(rows: Sequence[Row], every: Sequence[Row]) -> dict[str, Errors | None]:
+def _errors(
+    rows: Sequence[Configuration], every: Sequence[Configuration]
+) -> dict[str, Errors | None]:
     """Of runs that count and of all, and of the bound in place of the prediction."""
     return {
         "raw": raw_errors(rows),

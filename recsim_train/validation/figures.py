@@ -24,8 +24,7 @@ from recsim_train.report.drawing import (
     style,
     tip,
 )
-from recsim_train.validation import emulated
-from recsim_train.validation.configurations import REGIMES, Row
+from recsim_train.validation.configurations import EMULATED_REGIMES, REGIMES, Configuration
 from recsim_train.validation.fidelity import Fidelity
 
 if TYPE_CHECKING:
@@ -47,14 +46,14 @@ def draw(found: Fidelity) -> dict[str, Picture]:
 
 
 @for_any_window
-def scatter_figure(rows: Sequence[Row]) -> Picture | None:
+def scatter_figure(rows: Sequence[Configuration]) -> Picture | None:
     """Predicted over measured throughput: a colour for each strategy, a marker for each regime;
     whiskers are the prediction's 90 % interval and the repeats' half range."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     strategies = list(dict.fromkeys(row.predicted.strategy for row in rows))
     present = {row.predicted.regime for row in rows}
-    regimes = [name for name in (*REGIMES, *emulated.REGIMES) if name in present]
+    regimes = [name for name in (*REGIMES, *EMULATED_REGIMES) if name in present]
     with style():
         figure, (axes,) = new_figure(5.4 if narrow() else 6.2)
         axes.set_xscale("log")
@@ -90,7 +89,7 @@ def scatter_figure(rows: Sequence[Row]) -> Picture | None:
         return finish(figure, "scatter", "Predicted over measured throughput")
 
 
-def _ends(rows: Sequence[Row]) -> tuple[float, float]:
+def _ends(rows: Sequence[Configuration]) -> tuple[float, float]:
     speeds = [s for row in rows for s in (row.measured, row.predicted.examples_per_second) if s]
     return 0.8 * min(speeds), 1.25 * max(speeds)
 

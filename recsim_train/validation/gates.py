@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from recsim_train.config.validation import Gates
-from recsim_train.validation.emulated import MOST_DROPPED
+from recsim_train.validation.configurations import MOST_DROPPED
 from recsim_train.validation.fidelity import Errors, Fidelity
 
 _ROUNDING = 1e-9

@@ -20,9 +20,8 @@ from recsim_train.executor.emulation.layout import as_emulated
 from recsim_train.results.commands import repeatable
 from recsim_train.results.environment import code_of, machine
 from recsim_train.results.folder import PREDICTIONS, RUNS, base_path, hash_of, writable
-from recsim_train.results.keep import Keep
-from recsim_train.results.row import COMPLETE, FAILED, cpu_by_line
-from recsim_train.results.rundir import RunRecord
+from recsim_train.results.row import COMPLETE, FAILED, Row, cpu_by_line
+from recsim_train.results.rundir import Keep, RunRecord
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
@@ -30,12 +29,13 @@ from recsim_train.session.making import Maker
 from recsim_train.session.study import Study
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import (
+    changes,
+    emulated_figures,
     key_of,
     label_of,
     predicted,
     speeds_at_calibration,
 )
-from recsim_train.validation.emulated import changes, emulated_figures
 from recsim_train.validation.page import Validated, write
 
 _KEPT = (
@@ -162,11 +162,11 @@ def _predictions(
     caller: Caller,
 ) -> dict[str, Any]:
     cases = [job.case for job in jobs]
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, Row] = {}
     with caller.progress(f"predicting {len(jobs)} configurations") as progress:
         for number, row in evaluate(cases, FINAL, processes=processes, meter=progress):
-            if row["status"] != COMPLETE or not row["examples_per_second"]:
-                raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row['message']}")
+            if row.status != COMPLETE or not row.examples_per_second:
+                raise RunFailed(f"{label_of(jobs[number])} was not predicted: {row.message}")
             rows[number] = row
             progress(len(rows), len(jobs))
     cluster, loaded = jobs[0].profile, jobs[0].loaded
@@ -188,7 +188,7 @@ def _predictions(
             {
                 **asdict(entry),
                 "options": job.plan.strategy.options,
-                "figures": {name: row[name] for name in _KEPT},
+                "figures": {name: getattr(row, name) for name in _KEPT},
                 "experiment": resolved(job.loaded.experiment),
                 **({"cluster": changes(job.profile, cluster)} if wanted.tier == "emulated" else {}),
             }

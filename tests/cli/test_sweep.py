@@ -137,15 +137,20 @@ def test_report(finished: Path) -> None:
 
 
 def test_resume_runs_only_what_is_missing(swept: tuple[Path, Any], finished: Path) -> None:
+    from recsim_train.evaluate.levels import FINAL
+    from recsim_train.evaluate.memo import Memo
     from recsim_train.sweep.folder import read_sweep
 
     folder, first = finished, swept[1]["points"]
     path = folder / "runs" / "small-sweep"
     # as a process that was killed leaves it: no table, some points
     record = read_sweep(path)
-    (path / "points").mkdir()
+    header = record.header
+    memo = Memo(path / "points.jsonl", header["code"])
     for row in record.rows[:5]:
-        (path / "points" / f"{row['point']:06d}.json").write_text(json.dumps(row))
+        memo.add(header["points"][row.number]["identity"], FINAL, row)
+    with (path / "points.jsonl").open("a") as cut:
+        cut.write('{"case": "cut o')
     (path / "sweep.parquet").unlink()
     unfinished = answer("report", "runs/small-sweep", "--out", "report", cwd=folder)
     assert unfinished["sweep"]["complete"] is False
@@ -155,7 +160,7 @@ def test_resume_runs_only_what_is_missing(swept: tuple[Path, Any], finished: Pat
     again = json.loads(done.stdout)["points"]
     assert timeless(again) == timeless(first)
     assert [p[TIMED] for p in again[:5]] == [p[TIMED] for p in first[:5]]
-    assert not (path / "points").exists()
+    assert not (path / "points.jsonl").exists()
     quick = ("--set", "simulation.what_if_steps=0")
     anew = answer("simulate", "small.yaml", "--jobs", "1", *quick, cwd=folder)
     assert anew["sweep"]["sweep_dir"] == "runs/small-sweep-2"

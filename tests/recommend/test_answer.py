@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from recsim_train.designs.searching import STAGES, Design, Found
 from recsim_train.designs.shown import document, headline
 from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
+from recsim_train.results.row import Row
 from tests.recommend.conftest import RENT, Spaces
 
 FEW = {
@@ -26,11 +28,13 @@ def designs(spaces: Spaces, rates: list[float], errors: list[dict[str, float]]) 
     made = []
     for number, (eps, causes) in enumerate(zip(rates, errors, strict=True)):
         design = Design(number, space.candidates[number % 2])
-        row: dict[str, Any] = {
-            "examples_per_second": eps, "eps_low": eps * 0.99, "eps_high": eps * 1.01,
-            "calibration_errors": causes, "calibration_low": None, "calibration_high": None,
-        }  # fmt: skip
-        design.row, design.rounds = row, STAGES
+        design.row = Row(
+            examples_per_second=eps,
+            eps_low=eps * 0.99,
+            eps_high=eps * 1.01,
+            calibration_errors=causes,
+        )
+        design.rounds = STAGES
         made.append(design)
     return made
 
@@ -133,13 +137,13 @@ def test_no_bound_below_a_prediction_is_beside_it(spaces: Spaces) -> None:
     (made,) = designs(spaces, [467.0], [{}])
     assert made.row is not None
     own = {"trainer[0].interpreter": 470.0, "trainer[1].interpreter": 466.9, "loops": 900.0}
-    made.row = {**made.row, "bounds": own}
+    made.row = replace(made.row, bounds=own)
     answer = answer_of(found_by(space, [made], Demand(target=1000.0)))
     (chosen,) = (answer_document(answer)["chosen"],)
     assert chosen["bound"] == 467.0
     assert chosen["bounds"] == {"trainer: interpreter lock": 467.0, "loops": 900.0}
     assert [one.allows for one in barriers(made, 1000.0)] == [467.0, 900.0]
-    made.row = {**made.row, "bounds": None}
+    made.row = replace(made.row, bounds=None)
     assert made.bounds == {"trainer: interpreter lock": 467.0}
 
 
@@ -213,11 +217,14 @@ def answered(spaces: Spaces, wanted: Demand, *known: tuple[int, float, float]) -
         few = {**FEW, "hosts": [hosts], "embedding_hosts": [0]}
         space = spaces("strategy=allreduce", RENT, strategies="false", **few)
         design = Design(number, space.candidates[0], rounds=STAGES)
-        design.row = {
-            "examples_per_second": eps, "eps_low": eps, "eps_high": eps,
-            "calibration_low": eps * (1 - half), "calibration_high": eps * (1 + half),
-            "calibration_errors": {"prices": half / 2},
-        }  # fmt: skip
+        design.row = Row(
+            examples_per_second=eps,
+            eps_low=eps,
+            eps_high=eps,
+            calibration_low=eps * (1 - half),
+            calibration_high=eps * (1 + half),
+            calibration_errors={"prices": half / 2},
+        )
         made.append(design)
     return answer_of(Found(made, wanted, space))
 

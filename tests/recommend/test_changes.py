@@ -12,8 +12,9 @@ from recsim_train.designs.changes import changes
 from recsim_train.designs.searching import Design
 from recsim_train.evaluate.asymptotic import asymptotic_bounds
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.evaluator import Row, Simulator
+from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.placement.hosts import hosts_of
+from recsim_train.results.row import Row
 from tests.recommend.conftest import Spaces
 
 DIVIDED = {

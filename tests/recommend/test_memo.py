@@ -17,9 +17,10 @@ from recsim_train.designs.answer import answer_document, answer_of, evaluated
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.evaluator import Row, Simulator, evaluate
+from recsim_train.evaluate.evaluator import Simulator, evaluate
 from recsim_train.evaluate.levels import BOUND, FINAL, INTERVAL, RACE, SCREEN, Level
 from recsim_train.evaluate.memo import Memo
+from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
 from recsim_train.session.caller import NOBODY, Caller
 from tests.recommend.conftest import Spaces, Studies
 
@@ -68,16 +69,16 @@ def test_what_was_found_is_not_done_again(
 def test_rows_of_other_code_are_left_alone_and_stay(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     notes = Memo(file, "ours", resume=False)
-    notes.add("a", BOUND, {"bounds": {"loops": 0.1 + 0.2}})
+    notes.add("a", BOUND, Row(bounds={"loops": 0.1 + 0.2}))
     notes = Memo(file, "ours", resume=True)
-    assert notes.known("a", BOUND) == {"bounds": {"loops": 0.1 + 0.2}}
+    assert notes.known("a", BOUND) == Row(bounds={"loops": 0.1 + 0.2})
     assert notes.known("a", SCREEN) is None
     assert not notes.others
     theirs = Memo(file, "theirs", resume=True)
     assert (len(theirs), theirs.others) == (0, ["ours"])
-    theirs.add("a", BOUND, {"bounds": {}})
-    assert Memo(file, "theirs", resume=True).known("a", BOUND) == {"bounds": {}}
-    assert Memo(file, "ours", resume=True).known("a", BOUND) == {"bounds": {"loops": 0.1 + 0.2}}
+    theirs.add("a", BOUND, Row(bounds={}))
+    assert Memo(file, "theirs", resume=True).known("a", BOUND) == Row(bounds={})
+    assert Memo(file, "ours", resume=True).known("a", BOUND) == Row(bounds={"loops": 0.1 + 0.2})
     # as a version wrote them that did not say which code it was, and lines that are none
     file.write_text('{"versions": {}}\n{"case": "a", "level": "bound", "row": {}}\n5\n[]\n')
     old = Memo(file, "ours", resume=True)
@@ -86,10 +87,25 @@ def test_rows_of_other_code_are_left_alone_and_stay(tmp_path: Path) -> None:
     assert not file.exists()
 
 
+def test_what_failed_is_made_again_unless_it_took_too_long(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    notes = Memo(file, "ours")
+    long = Row(status=FAILED, message="took more than 1 s of CPU", too_long=True)
+    for case, row in (
+        ("full", Row(status=FAILED)),
+        ("long", long),
+        ("unfit", Row(status=DOES_NOT_FIT)),
+    ):
+        notes.add(case, BOUND, row)
+    notes = Memo(file, "ours", resume=True)
+    known = [notes.known(case, BOUND) for case in ("full", "long", "unfit")]
+    assert known == [None, long, Row(status=DOES_NOT_FIT)]
+
+
 def test_the_command_says_that_rows_are_of_other_code(studies: Studies, tmp_path: Path) -> None:
     study = studies("strategy=allreduce", strategies="false", **FEW)
     file = tmp_path / f"{study.experiment.name}-recommendation.jsonl"
-    Memo(file, "theirs", resume=False).add("a", BOUND, {})
+    Memo(file, "theirs", resume=False).add("a", BOUND, Row())
     said: list[str] = []
     calls.recommend(study, out=tmp_path, resume=True, caller=Caller(said.append))
     assert [
@@ -139,11 +155,11 @@ def test_a_limit_is_of_each_case_by_itself(spaces: Spaces, monkeypatch: pytest.M
     def slow(self: Simulator, case: Case, *_: object) -> Row:
         asked.append(case)
         works(5.0 if len(asked) == 2 else 0.15)
-        return {"message": "done"}
+        return Row(message="done")
 
     monkeypatch.setattr(Simulator, "_prediction", slow)
     began = time.process_time()
-    found = {n: row["message"] for n, row in evaluate(three(spaces), FINAL, seconds=0.5)}
+    found = {n: row.message for n, row in evaluate(three(spaces), FINAL, seconds=0.5)}
     assert found == {0: "done", 1: "took more than 0.5 s of CPU", 2: "done"}
     assert time.process_time() - began < 3.0
 
@@ -156,10 +172,10 @@ def test_what_others_do_with_the_machine_counts_for_no_limit(
     def kept_waiting(*_: object) -> Row:
         time.sleep(0.6)
         works(0.1)
-        return {"message": "done"}
+        return Row(message="done")
 
     monkeypatch.setattr(Simulator, "_prediction", kept_waiting)
-    found = [row["message"] for _, row in evaluate(three(spaces), FINAL, seconds=0.4)]
+    found = [row.message for _, row in evaluate(three(spaces), FINAL, seconds=0.4)]
     assert found == ["done"] * 3
 
 

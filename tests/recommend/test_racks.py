@@ -14,8 +14,9 @@ from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.asymptotic import asymptotic_bounds
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.evaluator import Row, Simulator
+from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.evaluate.levels import BOUND, BOUND_IN_RACKS, FINAL, INTERVAL, Level
+from recsim_train.results.row import Row
 from recsim_train.session.caller import NOBODY
 from tests.recommend.conftest import Spaces
 from tests.simulated import simulate
@@ -113,11 +114,12 @@ def test_a_bound_knows_what_uplinks_allow(spaces: Spaces) -> None:
     sets = ("strategy=allreduce", in_racks(2, 2, 4e6))
     (candidate,) = spaces(*sets, strategies="false", **RACK).candidates
     case, simulator = candidate.job.case, Simulator()
-    known = simulator.row(case, BOUND)["bounds"]
+    known = simulator.row(case, BOUND).bounds
+    assert known
     assert next(iter(known)).startswith("rack")
-    assert known == simulator.row(case, BOUND_IN_RACKS)["bounds"]
+    assert known == simulator.row(case, BOUND_IN_RACKS).bounds
     # of many that ask each other it would take too long
-    less = simulator.row(case, replace(BOUND, racks=1))["bounds"]
+    less = simulator.row(case, replace(BOUND, racks=1)).bounds
     assert less
     assert not any(name.startswith("rack") for name in less)
 
@@ -129,13 +131,13 @@ def test_an_interval_in_racks_is_as_wide_as_without_them_around_its_own_predicti
     sets = ("strategy=allreduce", in_racks(2, 2, 2e6))
     (candidate,) = spaces(*sets, strategies="false", **RACK).candidates
     row = Simulator().row(candidate.job.case, INTERVAL)
-    eps = row["examples_per_second"]
+    eps = row.examples_per_second
     (free,) = spaces("strategy=allreduce", strategies="false", **RACK).candidates
     alone = Simulator().row(free.job.case, INTERVAL)
-    assert eps < 0.5 * alone["examples_per_second"]
+    assert eps < 0.5 * alone.examples_per_second
     for end in ("calibration_low", "calibration_high"):
-        share = alone[end] / alone["examples_per_second"]
-        assert row[end] / eps == pytest.approx(share, rel=0.1)
+        share = getattr(alone, end) / alone.examples_per_second
+        assert getattr(row, end) / eps == pytest.approx(share, rel=0.1)
         assert abs(share - 1.0) > 0.02
 
 
@@ -159,8 +161,7 @@ def test_designs_that_fall_make_room_for_others(
             falls = design.number < 12
             eps = 500.0 - design.number if stage == 0 or not falls else 20.0
             eps = eps if falls else 100.0 + design.number
-            ends = dict.fromkeys(("eps_low", "eps_high", "calibration_low", "calibration_high"))
-            design.row, design.rounds = {"examples_per_second": eps, **ends}, stage + 1
+            design.row, design.rounds = Row(examples_per_second=eps), stage + 1
 
     monkeypatch.setattr(searcher, "_look", look)
     monkeypatch.setattr(searcher, "_simulate", simulated)

@@ -14,9 +14,9 @@ from recsim_train.designs.searching import STAGES, Design, Found, Searcher, _rea
 from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.evaluator import Row, Simulator
+from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.evaluate.levels import BOUND, Level
-from recsim_train.results.row import COMPLETE, DOES_NOT_FIT
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, Row
 from recsim_train.session.caller import NOBODY
 from recsim_train.sim.host.memory import by_host, memory_uses
 from tests.recommend.conftest import CORES, RENT, Spaces
@@ -198,8 +198,8 @@ def test_a_tenth_of_the_memory_is_kept(spaces: Spaces) -> None:
         tight = spaces("strategy=allreduce", memory, strategies="false", hosts=[3], **FEW)
         plan = next(c.job for c in tight.candidates if c.split == space.candidates[0].split)
         row = Simulator().row(plan.case, BOUND)
-        assert row["status"] == (COMPLETE if fits else DOES_NOT_FIT)
-        assert fits or "a tenth of each host's memory is kept" in row["message"]
+        assert row.status == (COMPLETE if fits else DOES_NOT_FIT)
+        assert fits or "a tenth of each host's memory is kept" in row.message
 
 
 def test_a_target_below_one_hosts_takes_one(spaces: Spaces) -> None:
@@ -216,7 +216,7 @@ def simulated(space: Space, places: dict[int, tuple[float, float]]) -> list[Desi
         eps, bound = places.get(design.number, (0.0, 100.0))
         design.known = {"loops": bound}
         if eps:
-            design.row, design.rounds = {"examples_per_second": eps}, 1
+            design.row, design.rounds = Row(examples_per_second=eps), 1
     return designs
 
 

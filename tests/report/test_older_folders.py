@@ -151,7 +151,7 @@ def test_what_binds_was_a_column_of_words(tmp_path: Path) -> None:
     words = pa.array([LOCK] * len(table))
     pq.write_table(table.append_column("bottleneck", words), path / "sweep.parquet")
     sweep = SweepFindings(read_sweep(path))
-    assert {row["bottleneck"] for row in sweep.done} == {LOCK}
+    assert {row.bottleneck for row in sweep.done} == {LOCK}
     assert sweep.bindings == ["interpreter lock of embedding server"]
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from recsim_train.report import text
-from recsim_train.report.cost import whole_said
-from recsim_train.results.whole import whole_of, whole_training
+from recsim_train.report.cost import whole_of, whole_said, whole_training
 from recsim_train.trace.facts import Facts, Rented
 
 

@@ -20,7 +20,7 @@ WORKER = {"pooling": "worker"}
 
 def figures(simulator: Simulator, one: Case) -> dict[str, object]:
     row = simulator.row(one, FINAL)
-    return {key: value for key, value in row.items() if key != "wall_seconds"}
+    return {key: value for key, value in row.document.items() if key != "wall_seconds"}
 
 
 def test_remembered_counts_give_the_same_figures(plans: Plans, clusters: Clusters) -> None:
@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_a_row(plans: Plans, clusters: Clusters) -> None:
     small = clusters(memory="0.1 GiB")
     cases = [Case.of(plans(), small), Case.of(plans(), clusters())]
     rows = dict(evaluate(cases, FINAL))
-    assert rows[0]["status"] == DOES_NOT_FIT
-    assert "GiB too much" in rows[0]["message"]
-    assert rows[0]["examples_per_second"] is None
-    assert rows[1]["status"] == COMPLETE
+    assert rows[0].status == DOES_NOT_FIT
+    assert "GiB too much" in rows[0].why
+    assert rows[0].examples_per_second is None
+    assert rows[1].status == COMPLETE

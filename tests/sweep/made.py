@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from recsim_train.results.row import COLUMNS
+from recsim_train.results.row import Row, row_from
 from recsim_train.sweep.findings import SweepFindings
-from recsim_train.sweep.folder import SweepFolder, header_of, read_sweep
+from recsim_train.sweep.folder import FORMAT, read_sweep, write_sweep
 
 CORES = {"what": "cores", "resource": "trainer[0].cores", "busy": 0.95}
 CARD = {"what": "nic.rx", "resource": "dense_server[1].nic.rx", "busy": 0.95}
 
 
-def row(**figures: Any) -> dict[str, Any]:
+def row(**figures: Any) -> Row:
     eps = figures.get("examples_per_second")
     given: dict[str, Any] = {
         "strategy": "flat_ps", "options": {}, "profile": "p", "status": "complete",
@@ -21,7 +22,7 @@ def row(**figures: Any) -> dict[str, Any]:
         "calibration_low": eps, "calibration_high": eps,  # of prices without errors
         "binding": CORES, "bytes_per_step": 10.0, "memory_share": 0.5,
     }  # fmt: skip
-    return {**dict.fromkeys(COLUMNS), **given, **figures}
+    return row_from({**given, **figures})
 
 
 def sweep(folder: Path, points: list[tuple[dict[str, Any], dict[str, Any]]]) -> SweepFindings:
@@ -35,13 +36,15 @@ def sweep(folder: Path, points: list[tuple[dict[str, Any], dict[str, Any]]]) -> 
         {"values": v, "strategy": f.get("strategy", "flat_ps"), "options": {}, "identity": str(n)}
         for n, (v, f) in enumerate(points)
     ]
-    header = header_of("made", "made.yaml", axes, described, {}, "0", ["recsim-train"])
-    made = SweepFolder(folder / "made-sweep", header)
-    made.start()
-    for number, (_, figures) in enumerate(points):
-        made.add(number, row(**figures))
-    made.finish()
-    return SweepFindings(read_sweep(folder / "made-sweep"))
+    header = {
+        "tool": "recsim-train", "format": FORMAT, "name": "made", "file": "made.yaml", "code": "0",
+        "axes": axes, "points": described, "settings": {}, "command": ["recsim-train"],
+    }  # fmt: skip
+    path = folder / "made-sweep"
+    path.mkdir(parents=True)
+    (path / "sweep.json").write_text(json.dumps(header))
+    write_sweep(path, header, {n: row(**figures) for n, (_, figures) in enumerate(points)})
+    return SweepFindings(read_sweep(path))
 
 
 def scaling(folder: Path) -> SweepFindings:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recsim_train.config.sets import parse_value
 from recsim_train.config.sweep import written
 from recsim_train.report.terminal import show
-from recsim_train.sweep.axes import axis_of
+from recsim_train.sweep.answers import axis_of
 from recsim_train.sweep.page import report_on_sweep
 from tests.sweep.made import sweep
 
@@ -83,7 +83,9 @@ def test_texts_with_commas_and_lists_reach_the_page(tmp_path: Path) -> None:
         for n, source in enumerate(sources, start=1)
     ]  # fmt: skip
     found = sweep(tmp_path, points)
-    assert [row["cluster.hosts.default.rent.source"] for row in found.record.rows] == sources
+    assert [
+        row.settings["cluster.hosts.default.rent.source"] for row in found.record.rows
+    ] == sources
     made = report_on_sweep(tmp_path / "made-sweep", tmp_path / "out")
     show(made.report)
     assert made.out is not None

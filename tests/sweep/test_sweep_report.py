@@ -16,6 +16,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.report.runs import find_sweep
 from recsim_train.report.terminal import show
 from recsim_train.report.what_if import sentences, telling, what_if_figure
+from recsim_train.results.row import Row, row_from
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
 from recsim_train.sweep.folder import read_sweep
@@ -32,11 +33,11 @@ def test_lines_run_over_trainers_in_order_of_numbers(tmp_path: Path) -> None:
         f"{s}, nic {r}" for s in ("flat_ps", "allreduce") for r in ("5 Gbit/s", "100 Gbit/s")
     }
     fast = next(line for line in found.lines if line.label == "flat_ps, nic 100 Gbit/s")
-    assert [d.row["examples_per_second"] for d in fast.dots] == [10.0, 20.0, 80.0]
+    assert [d.row.examples_per_second for d in fast.dots] == [10.0, 20.0, 80.0]
     (nic,) = found.free
     assert nic.numbers == (5.0, 100.0)
     assert nic.unit == "Gbit/s"
-    assert found.best[0][1]["examples_per_second"] == 80.0
+    assert found.best[0][1].examples_per_second == 80.0
     assert "flat_ps is the fastest of 12 points" in found.headline
     assert (
         "flat_ps, nic 5 Gbit/s: cores of trainer up to trainers 2, "
@@ -65,7 +66,7 @@ def test_repeats_count_by_their_median(tmp_path: Path) -> None:
     ]
     found = sweep(tmp_path, points)
     (line,) = found.lines
-    assert [d.row["examples_per_second"] for d in line.dots] == [12.0, 22.0]
+    assert [d.row.examples_per_second for d in line.dots] == [12.0, 22.0]
 
 
 def test_more_values_than_lines_leave_the_best(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_more_values_than_lines_leave_the_best(tmp_path: Path) -> None:
     assert found.x is not None
     assert found.x.key == "roles.trainers"
     (line,) = found.lines
-    assert [d.row["examples_per_second"] for d in line.dots] == [19.0, 38.0]
+    assert [d.row.examples_per_second for d in line.dots] == [19.0, 38.0]
     assert [a.key for a in found.best_of] == ["training.batch_size"]
     assert all(s.endswith("(with the best batch size at each place)") for s in found.changes)
     assert found.changes
@@ -123,11 +124,14 @@ def test_figures_are_the_same_bytes_every_time(tmp_path: Path) -> None:
 
 def test_what_binds_without_its_number() -> None:
     card = {"what": "nic.rx", "resource": "dense_server[12].nic.rx", "busy": 0.95}
-    assert binding({"binding": card}) == "the network card of dense server, receiving"
-    assert binding({"binding": {"what": "latency", "resource": "trainer[3].cores"}}) == "latency"
+    assert binding(row_from({"binding": card})) == "the network card of dense server, receiving"
+    assert (
+        binding(row_from({"binding": {"what": "latency", "resource": "trainer[3].cores"}}))
+        == "latency"
+    )
     older = "NIC receive of dense_server[12]"
-    assert binding({"bottleneck": older}) == "the network card of dense server, receiving"
-    assert binding({}) == "nothing known"
+    assert binding(Row(bottleneck=older)) == "the network card of dense server, receiving"
+    assert binding(Row()) == "nothing known"
 
 
 def test_outside_text_is_escaped(tmp_path: Path) -> None:
@@ -280,11 +284,11 @@ def test_a_winner_beyond_the_intervals_is_named_with_its_own(tmp_path: Path) -> 
     # what the prices' errors make counts too
     unsure = {"calibration_low": 90.0, "calibration_high": 130.0}
     found = sweep(tmp_path / "c", [at(1, 100.0, 0.04), at(4, 111.0, 0.01, **unsure)])
-    assert found.fastest.preferred.item["trainers"] == 1
+    assert found.fastest.preferred.item.trainers == 1
     # whatever makes them: there is one interval, here as everywhere
     more = {**unsure, "calibration_errors": {"speed": 0.1}}
     found = sweep(tmp_path / "d", [at(1, 100.0, 0.04), at(4, 111.0, 0.01, **more)])
-    assert found.fastest.preferred.item["trainers"] == 1
+    assert found.fastest.preferred.item.trainers == 1
 
 
 def test_strategies_that_tie_are_a_tie(tmp_path: Path) -> None:
@@ -314,7 +318,7 @@ def test_equal_cost_and_no_interval(tmp_path: Path) -> None:
         "5 points tie within their intervals and are the fastest of 5 points with up to "
         "105 examples/s (94.5 to 116); none of them is the cheapest"
     )
-    assert found.best[0][1]["batch_size"] == 5  # of equally cheap ones the fastest
+    assert found.best[0][1].batch_size == 5  # of equally cheap ones the fastest
     none = {"calibration_low": None, "calibration_high": None}
     found = sweep(tmp_path / "b", [at(1, 1.0, 0.0, **none), at(2, 100.0, 0.01)])
     assert "trainers 1 and 2 cannot be told apart, as some have no interval," in found.headline
@@ -327,8 +331,8 @@ def test_repeats_tie_within_their_range(tmp_path: Path) -> None:
             values, figures = at(trainers, eps, 0.001)
             points.append((values | {"seed": seed}, figures | {"seed": seed}))
     found = sweep(tmp_path, points)
-    assert [e.item["trainers"] for e in found.fastest.tied] == [1, 2]
-    assert found.fastest.preferred.item["examples_per_second"] == 100.0
+    assert [e.item.trainers for e in found.fastest.tied] == [1, 2]
+    assert found.fastest.preferred.item.examples_per_second == 100.0
 
 
 def sized(folder: Path) -> SweepFindings:
@@ -357,7 +361,7 @@ def test_no_winner_among_different_examples_a_step(tmp_path: Path) -> None:
     small, large = found.findings
     assert small.startswith("At 100 examples a step allreduce is the fastest of 2 points")
     assert large.startswith("At 400 examples a step flat_ps is the fastest of 2 points")
-    assert [(name, row["examples_per_step"]) for name, row in found.best] == [
+    assert [(name, row.examples_per_step) for name, row in found.best] == [
         ("allreduce", 100), ("flat_ps", 100), ("flat_ps", 400), ("allreduce", 400)
     ]  # fmt: skip
     told = found.document()
@@ -374,7 +378,7 @@ def test_at_one_place_the_points_with_most_examples_stand(tmp_path: Path) -> Non
         for n in (1, 2) for b in range(10, 20)
     ]  # fmt: skip
     (line,) = sweep(tmp_path, points).lines
-    assert [dot.row["examples_per_step"] for dot in line.dots] == [19, 38]
+    assert [dot.row.examples_per_step for dot in line.dots] == [19, 38]
 
 
 def test_calibration_and_caveats_are_in_every_form(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from recsim_train.results.summary import summarise
 from recsim_train.results.undisturbed import broken
 from recsim_train.trace.facts import Emulated, Facts, Slept
 from recsim_train.trace.ledger import Ledger, MachineUse
+from recsim_train.validation.configurations import emulated_regime as regime
 from recsim_train.validation.configurations import key_of, label_of
-from recsim_train.validation.emulated import regime
 from recsim_train.validation.folder import ValidationFolder
 from recsim_train.validation.gates import sound
 from recsim_train.validation.page import write

@@ -12,9 +12,15 @@ from scipy.stats import kendalltau
 from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.results.statistics import quantile
 from recsim_train.trace.binding import Binding
-from recsim_train.validation.configurations import Measured, Predicted, Row, regime, row_document
+from recsim_train.validation.configurations import (
+    Configuration,
+    Measured,
+    Predicted,
+    regime,
+    row_document,
+)
 from recsim_train.validation.fidelity import Fidelity, cpu_lines, document, errors_of, fidelity
-from recsim_train.validation.tables import errors_table
+from recsim_train.validation.page import errors_table
 
 
 def predicted(number: int, eps: float, **changes: object) -> Predicted:
@@ -161,11 +167,11 @@ def test_pairs_whose_noise_is_unknown_and_ties_of_predictions() -> None:
 
 def test_repeats_spread_and_a_single_run_has_its_own_interval() -> None:
     p = predicted(0, 100.0)
-    several = Row(p, tuple(Measured("key0", eps) for eps in (90.0, 100.0, 104.0)))
+    several = Configuration(p, tuple(Measured("key0", eps) for eps in (90.0, 100.0, 104.0)))
     assert (several.measured, several.spread) == (100.0, pytest.approx(0.07))
-    alone = Row(p, (Measured("key0", 100.0, (95.0, 105.0)),))
+    alone = Configuration(p, (Measured("key0", 100.0, (95.0, 105.0)),))
     assert alone.spread == pytest.approx(0.05)
-    assert Row(p, (Measured("key0", 100.0),)).spread is None
+    assert Configuration(p, (Measured("key0", 100.0),)).spread is None
 
 
 def test_intervals_are_held_to_what_was_measured() -> None:

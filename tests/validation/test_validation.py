@@ -10,6 +10,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from math import exp
 from pathlib import Path
@@ -30,7 +31,7 @@ from recsim_train.report.runs import left_out
 from recsim_train.report.terminal import show
 from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import newest_first
-from recsim_train.results.interval import of_row
+from recsim_train.results.row import Row
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
 from recsim_train.trace.facts import Diverged
@@ -509,10 +510,9 @@ def test_a_validation_is_no_part_of_what_is_run(path: Path) -> None:
 
 
 def test_the_90_percent_interval_adds_both_errors_in_quadrature() -> None:
-    row = dict.fromkeys(("eps_low", "eps_high", "calibration_low", "calibration_high"))
-    assert of_row({"examples_per_second": 100.0, **row}) is None
-    row |= {"eps_low": 97.0, "eps_high": 103.0, "calibration_low": 96.0, "calibration_high": 104.0}  # type: ignore[dict-item]
-    low, high = of_row({"examples_per_second": 100.0, **row}) or (0, 0)
+    row = Row(examples_per_second=100.0, eps_low=97.0, eps_high=103.0)
+    assert row.interval90() is None
+    low, high = replace(row, calibration_low=96.0, calibration_high=104.0).interval90() or (0, 0)
     assert (low, high) == pytest.approx((100 - 5 * 1.645 / 1.96, 100 + 5 * 1.645 / 1.96))
     # two independent normal errors of these sizes stay inside in nine of ten cases
     draw = random.Random(1)

@@ -104,7 +104,7 @@ def predictions(jobs: list[Job], factors: Mapping[str, float]) -> list[Predicted
 def predictions_with(jobs: list[Job], cluster: Cluster) -> list[Predicted]:
     cases = [Case.of(job.plan, cluster) for job in jobs]
     rows = dict(evaluate(cases, FINAL))
-    assert {row["status"] for row in rows.values()} == {COMPLETE}
+    assert {row.status for row in rows.values()} == {COMPLETE}
     made = (predicted(replace(job, cluster=cluster), rows[n]) for n, job in enumerate(jobs))
     return list(map(claiming, made))
 

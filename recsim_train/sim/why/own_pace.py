@@ -8,7 +8,7 @@ a fractional knapsack (Dantzig 1957), which no division of the link among them i
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from math import inf
 
@@ -32,7 +32,7 @@ def at_own_pace(
     """
     plan, batch = runtime.plan, runtime.plan.experiment.training.batch_size
     sets = {loop.name: plan.sets[loop.loop.trainer] for loop in runtime.training}
-    examples: Counter[int] = Counter()
+    examples: dict[int, float] = defaultdict(float)
     paces: dict[int, float] = defaultdict(float)
     """By set, examples per second that it does at most, of all that it stands for."""
     for loop in runtime.training:
@@ -99,7 +99,7 @@ def _parts(
     of = {loop.process.name: sets[loop.name] for loop in runtime.training}
     for rack in runtime.machines.there.racks.values():
         for link in rack:
-            used: Counter[int] = Counter()
+            used: dict[int, float] = defaultdict(float)
             for process, units in runtime.engine.fluid.by_whom.get(link, {}).items():
                 used[of[process]] += units
             if whole := sum(used.values()):
