@@ -12,6 +12,7 @@ from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import OFF
+from recsim_train.designs.wanted import CRITERIA
 from recsim_train.placement.hosts import by_type
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
@@ -68,7 +69,7 @@ def headline(answer: Recommended) -> str:
         )
     target = text.rate(wanted.target)
     if answer.met:
-        most = {"cost": "cheapest", "hosts": "smallest", "throughput": "fastest"}[wanted.by]
+        most = CRITERIA[wanted.by].most
         room = text.percent(answer.headroom, signed=True)
         held = "the prediction" if wanted.likely else "the lower end of its interval"
         return (
