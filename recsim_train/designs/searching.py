@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import median
 
-from recsim_train.designs.space import Candidate, Space, neighbours
+from recsim_train.designs.space import Candidate, FewerBytes, Space, neighbours
 from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.evaluator import Workers, evaluate
 from recsim_train.evaluate.levels import (
@@ -36,6 +36,7 @@ from recsim_train.report import text
 from recsim_train.results.interval import Interval
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
 from recsim_train.session.caller import Caller
+from recsim_train.trace.binding import CLASSES, LINKS
 
 STAGES = len(RUNGS)
 _SOUNDED = 2
@@ -101,8 +102,17 @@ class Design:
         """Whether it was simulated as any prediction is."""
         return self.rounds == STAGES
 
+    @property
+    def needs_bytes(self) -> bool:
+        """Whether a link is its tightest bound."""
+        tightest = next(iter(self.bounds), "")
+        return tightest in CLASSES and CLASSES[tightest][1] in LINKS
+
     def surely(self, wanted: Demand) -> float:
-        """What is held to the target; the prediction where there is none."""
+        """What is held to the target: without one the prediction, and before any simulation the
+        bound."""
+        if self.row is None:
+            return self.bound
         ends = self.interval
         if wanted.likely or wanted.target is None or ends is None:
             return self.eps or 0.0
@@ -120,6 +130,11 @@ class Found:
     barred: int = 0
     """Kept from the target by a bound."""
     seconds: float = 0.0
+    by_bounds: float = 0.0
+    """Seconds until all bounds were known."""
+    left_out: list[Design] = field(default_factory=list)
+    """Those that were not simulated in full, and might be better by what is known of them; first
+    what promises most."""
     stopped: bool = False
     """Whether it was interrupted."""
     problems: Counter[str] = field(default_factory=Counter)
@@ -149,9 +164,10 @@ class Found:
 
     @property
     def whole(self) -> list[Design]:
-        """Those simulated as any prediction is; where there is none, all."""
+        """Those simulated as any prediction is; where there is none, all that were simulated, and
+        where nothing was, those with a bound."""
         done = [design for design in self.simulated if design.whole]
-        return done or self.simulated
+        return done or self.simulated or [design for design in self.designs if design.bound]
 
 
 class Searcher:
@@ -173,8 +189,10 @@ class Searcher:
         self._began = time.perf_counter()
         self._left: list[Design] = []
         """Designs that are worth a simulation."""
-        self._beside: set[int] = set()
-        """Designs beside which it has looked."""
+        self._beside: set[tuple[int, FewerBytes]] = set()
+        """Designs beside which it has looked, and how far."""
+        self._margin = BELOW
+        """By how much what is held to the target is thought to be below a prediction, relative."""
 
     def run(self) -> Found:
         """Everything; what is known by then where it is interrupted."""
@@ -182,14 +200,22 @@ class Searcher:
             with self._workers:
                 self._all()
         except KeyboardInterrupt:
-            if not self.found.simulated:
+            if not self.found.whole:
                 raise
             self.found.stopped = True
+        self.found.left_out = self._open_ones()
         self.found.seconds = time.perf_counter() - self._began
         return self.found
 
     def _all(self) -> None:
         self._left = self._open(self.found.designs)
+        self.found.by_bounds = time.perf_counter() - self._began
+        if best := min(self._left, key=self._place, default=None):
+            self._caller.say(
+                f"by bounds alone, nothing simulated: {best.kind} on {best.candidate.hosts} hosts "
+                f"may give up to {text.rate(best.bound)} examples/s; simulations follow, and "
+                "Ctrl-C asks for the answer so far"
+            )
         while following := self._next():
             self._simulate(following, following[0].rounds)
             self._look_beside()
@@ -197,6 +223,9 @@ class Searcher:
     def _next(self) -> list[Design]:
         """Those to simulate one level further: all of the same one, and none, where nothing may be
         better than what is known, or too many promise more."""
+        wanted = self.found.wanted
+        margins = [1.0 - d.surely(wanted) / d.eps for d in self._left if d.whole and d.eps]
+        self._margin = median(margins) if margins else BELOW
         promise = self._promises()
         there = sorted((promise(d), d.number, d) for d in self._left if not d.ended)
         best = min((self._place(d) for d in self._left if d.whole), default=(inf,))
@@ -226,23 +255,48 @@ class Searcher:
 
     def _look_beside(self) -> None:
         """Add what lies one step beside the best, once."""
+        found, fewer = self.found, FewerBytes.NO
         best = min((d for d in self._left if d.eps), key=self._place, default=None)
-        if best is None or best.number in self._beside:
+        if best is None:
             return
-        self._beside.add(best.number)
-        found = self.found
+        if best.needs_bytes:
+            may_meet = (found.wanted.enough(self._held(d, self._most(d))) for d in self._left)
+            fewer = FewerBytes.ALIKE if any(may_meet) else FewerBytes.ROUNDED
+        if (best.number, fewer) in self._beside:
+            return
+        self._beside.add((best.number, fewer))
         known = {d.candidate.job.identity for d in found.designs}
         new: list[Design] = []
-        for candidate in neighbours(best.candidate, found.space.most_hosts):
+        for candidate in neighbours(best.candidate, found.space.most_hosts, fewer):
             if candidate.job.identity not in known:
                 known.add(candidate.job.identity)
                 new.append(Design(len(found.designs) + len(new), candidate))
         found.designs += new
         self._left += self._open(new)
 
+    def _open_ones(self) -> list[Design]:
+        wanted = self.found.wanted
+        best = min((self._place(d) for d in self._left if d.whole), default=(inf,))
+
+        def most(design: Design) -> tuple[float, ...]:
+            return wanted.order(design.candidate, self._held(design, self._most(design)))
+
+        left = [d for d in self._left if not (d.whole or d.ended) and most(d) < best]
+        return sorted(left, key=most)
+
     def _place(self, design: Design) -> tuple[float, ...]:
-        """By what it is thought to give."""
-        return self.found.wanted.order(design.candidate, self._held(design, design.eps or 0.0))
+        """By what it is thought to give; before any simulation by its bound."""
+        thought = design.bound if design.row is None else design.eps or 0.0
+        return self.found.wanted.order(design.candidate, self._held(design, thought))
+
+    def _most(self, design: Design) -> float:
+        """Examples per second that its whole prediction may give at most."""
+        most = design.bound * (1.0 + ABOVE_BOUNDS)
+        if design.whole:
+            return design.eps or 0.0
+        if design.rounds == 0:
+            return most
+        return min(most, (design.eps or 0.0) * (1.0 + RUNGS[design.rounds - 1].above))
 
     def _promises(self) -> Callable[[Design], tuple[float, ...]]:
         """By what each design may give at most: of its bound the share that those like it reach,
@@ -252,11 +306,8 @@ class Searcher:
         def promise(design: Design) -> tuple[float, ...]:
             if design.whole:
                 return self._place(design)
-            most = design.bound * (1.0 + ABOVE_BOUNDS)
-            before = RUNGS[design.rounds - 1] if design.rounds else None
-            if before is not None:
-                most = min(most, (design.eps or 0.0) * (1.0 + before.above))
-            else:
+            most = self._most(design)
+            if design.rounds == 0:
                 most *= min(1.0, reached(design) * (1.0 + RUNGS[0].above))
             return self.found.wanted.order(design.candidate, self._held(design, most))
 
@@ -268,10 +319,7 @@ class Searcher:
         wanted = self.found.wanted
         if design.whole:
             return design.surely(wanted)
-        if wanted.likely or wanted.target is None:
-            return eps
-        shares = [1.0 - d.surely(wanted) / d.eps for d in self._left if d.whole and d.eps]
-        return eps * (1.0 - (median(shares) if shares else BELOW))
+        return eps if wanted.likely or wanted.target is None else eps * (1.0 - self._margin)
 
     def _look(self, designs: Sequence[Design]) -> None:
         """At all of them; but where the quickest of a strategy take too long, at none but those."""

@@ -1,8 +1,8 @@
 """The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
 Those tie with the fastest that cannot be told from it (`recsim_train.results.interval.tie`). One of
-whose errors nothing is known ties with everything. Only those are compared that process as many examples in one step of
-the whole job: others do not do the same work.
+whose errors nothing is known ties with everything. Only those are compared that process as many
+examples in one step of the whole job: others do not do the same work.
 """
 
 from __future__ import annotations

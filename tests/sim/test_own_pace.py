@@ -21,9 +21,14 @@ HOSTS = [
 ]  # fmt: skip
 RACKS = "cluster.topology={racks: 2, oversubscription: 8, arrange: spread}"
 SLOW = "cluster.mixed={trainer: [{count: 2}, {speed: 0.5}]}"
+SMALL = "cluster.mixed={trainer: [{count: 1}, {cores: 1}]}"
 
 
-@pytest.mark.parametrize("sets", [[RACKS], [SLOW]], ids=["racks", "slow"])
+@pytest.mark.parametrize(
+    "sets",
+    [[RACKS], [SLOW], [SMALL, "cluster.per_host={trainer: 2}"]],
+    ids=["racks", "slow", "two on each host"],
+)
 @pytest.mark.parametrize("strategy", ["flat_ps", "{kind: hierarchical, hosts: 1, outer: easgd}"])
 def test_free_trainers_do_more_than_those_that_something_holds_back(
     strategy: str, sets: list[str]

@@ -17,6 +17,8 @@ from recsim_train.sim.fluid.unshared import Unshared
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.binding import class_of
 
+_NOBODY = -1
+"""In place of a set of trainers."""
 Done = tuple[float, float]
 """(iterations of a loop, the seconds that they take at least)."""
 
@@ -31,7 +33,8 @@ def at_own_pace(
     are there as went.
     """
     plan, batch = runtime.plan, runtime.plan.experiment.training.batch_size
-    sets = {loop.name: plan.sets[loop.loop.trainer] for loop in runtime.training}
+    units = _units(runtime)
+    sets = {loop.name: units[plan.sets[loop.loop.trainer]] for loop in runtime.training}
     examples: dict[int, float] = defaultdict(float)
     paces: dict[int, float] = defaultdict(float)
     """By set, examples per second that it does at most, of all that it stands for."""
@@ -42,13 +45,14 @@ def at_own_pace(
         paces[sets[loop.name]] += many * times * (iterations / least if least else inf)
     whole = sum(examples.values())
     classes: dict[str, dict[int, float]] = {}
-    for resource, owner in _owned(runtime):
+    owned = list(_owned(runtime, sets))
+    for resource, owner in owned:
         if resource.name in allowed:
             mine = classes.setdefault(class_of(resource.name), {})
             its = allowed[resource.name] * examples[owner] / whole
             mine[owner] = min(its, mine.get(owner, inf))
     found = dict(allowed)
-    for resource, _ in _owned(runtime):
+    for resource, _ in owned:
         mine = classes.get(class_of(resource.name), {})
         if resource.name in allowed:
             found[resource.name] = sum(mine.get(owner, paces[owner]) for owner in examples)
@@ -76,18 +80,30 @@ def _most(needs: Mapping[int, float], paces: Mapping[int, float]) -> float:
     return total / (1.0 - left) if left < 1.0 else inf
 
 
-def _owned(runtime: Runtime) -> Iterator[tuple[Resource, int]]:
+def _units(runtime: Runtime) -> dict[int, int]:
+    """By set of trainers that wait for each other, the first set of those on the same hosts: they
+    have all of these alike."""
+    found = {name: name for name in runtime.plan.sets}
+    hosts: dict[Resource, set[int]] = defaultdict(set)
+    for loop in runtime.training:
+        hosts[loop.process.cores].add(runtime.plan.sets[loop.loop.trainer])
+    for together in hosts.values():
+        here = {found[name] for name in together}
+        found |= {name: min(here) for name, unit in found.items() if unit in here}
+    return found
+
+
+def _owned(runtime: Runtime, sets: Mapping[str, int]) -> Iterator[tuple[Resource, int]]:
     """Resources that the loops of one set of trainers use, and whose they are."""
     owners: dict[Resource, set[int]] = {}
-    trainers = {loop.process.name: loop.loop.trainer for loop in runtime.training}
+    of = {loop.process.name: sets[loop.name] for loop in runtime.training}
     for process in runtime.machines.processes.values():
-        trainer = trainers.get(process.name)
-        owner = -1 if trainer is None else runtime.plan.sets[trainer]
+        owner = of.get(process.name, _NOBODY)
         ends = (process.cores, process.send, process.receive, process.interpreter, *process.near)
         for resource in ends:
             owners.setdefault(resource, set()).add(owner)
     for resource, those in owners.items():
-        if len(those) == 1 and -1 not in those:
+        if len(those) == 1 and _NOBODY not in those:
             yield resource, min(those)
 
 
