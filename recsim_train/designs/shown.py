@@ -38,14 +38,9 @@ from recsim_train.results.row import BILLION, Row
 from recsim_train.sim.host.memory import PART_NAMES
 
 _HOURLY, _EACH, _STEP = "an hour", "examples/s per host", "examples a step"
-HEADS = (
-    "strategy", "hosts", "predicted", "90 % interval", "bound", _EACH, _HOURLY, cost.HEAD, "memory",
-    _STEP, "divided",
-)  # fmt: skip
 MEASURED_HEADS = (
     "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
 )  # fmt: skip
-_WORDS = ("strategy", "divided")
 
 
 def headline(answer: Recommended) -> str:
@@ -122,19 +117,17 @@ def settings(design: Design) -> str:
 
 def document(
     answer: Recommended,
-    folders: Sequence[Path] = (),
     pictures: Mapping[str, doc.Picture] | None = None,
+    folders: Sequence[Path] = (),
     runs: Sequence[MeasuredDesign] = (),
 ) -> doc.Document:
     """All of it. ``runs``: the first designs, as they were measured."""
     wanted, chosen = answer.wanted, answer.chosen
     first = [chosen, *answer.tied, *answer.others]
-    table = doc.TextTable.of(HEADS, map(_cells, first), _WORDS, marks={0: "strong"})
     steps = [design.candidate.examples_per_step for design in first]
     alike = max(steps) <= min(steps) * (1.0 + OFF) / (1.0 - OFF)
-    unpriced = all(design.candidate.rented is None for design in first)
-    left_out = [_HOURLY, cost.HEAD] * unpriced + [_EACH] * (wanted.by != "hosts") + [_STEP] * alike
-    table = replace(table, columns=[c for c in table.columns if c.name not in left_out])
+    left_out = [_EACH] * (wanted.by != "hosts") + [_STEP] * alike
+    table = _table(first, left_out)
     tied = [_tied(answer)] if chosen.whole else []
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
     if answer.met is False and not forbids:
@@ -322,28 +315,24 @@ def _per_host(design: Design) -> str:
     return text.rate((design.eps or 0.0) / design.candidate.hosts)
 
 
-def _cells(design: Design) -> list[str]:
-    row = design.row or Row()
-    more = settings(design)
-    return [
-        f"{design.kind}{', ' if more else ''}{more}",
-        str(design.candidate.hosts),
-        text.rate(design.eps),
-        text.between(design.interval),
-        text.rate(next(iter(design.bounds.values()), None)),
-        _per_host(design),
-        _hourly(design),
-        cost.of_row(row),
-        text.percent(row.memory_share),
-        text.exact(design.candidate.examples_per_step),
-        divided(design).partition("(")[2].removesuffix(")"),
-    ]
-
-
-def draw(answer: Recommended) -> dict[str, doc.Picture]:
-    """Every figure that there is something to show in, by name."""
-    drawn = frontier(answer)
-    return {} if drawn is None else {drawn.name: drawn}
+def _table(designs: Sequence[Design], left_out: Sequence[str]) -> doc.TextTable:
+    """One design a row, the one to take first."""
+    rows = [design.row or Row() for design in designs]
+    columns: dict[str, Sequence[str | doc.Cell]] = {
+        "strategy": [", ".join(filter(None, (d.kind, settings(d)))) for d in designs],
+        "hosts": [str(d.candidate.hosts) for d in designs],
+        "predicted": [text.rate(d.eps) for d in designs],
+        "90 % interval": [text.between(d.interval) for d in designs],
+        "bound": [text.rate(next(iter(d.bounds.values()), None)) for d in designs],
+        _EACH: [_per_host(d) for d in designs],
+        _HOURLY: [_hourly(d) for d in designs],
+        cost.HEAD: [cost.of_row(row) for row in rows],
+        "memory": [text.percent(row.memory_share) for row in rows],
+        _STEP: [text.exact(d.candidate.examples_per_step) for d in designs],
+        "divided": [divided(d).partition("(")[2].removesuffix(")") for d in designs],
+    }
+    shown = {name: cells for name, cells in columns.items() if name not in left_out}
+    return doc.TextTable.filled(shown, ("strategy", "divided"), marks={0: "strong"})
 
 
 @for_any_window

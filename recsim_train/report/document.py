@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Any, TypeVar
 
+from recsim_train.report.text import NONE
+
 
 class Where(Flag):
     """Who shows an item."""
@@ -84,6 +86,23 @@ class TextTable(Item):
         named = zip(heads, cells, strict=True)
         return cls([Column(head, column, head in words) for head, column in named], **more)
 
+    @classmethod
+    def filled(
+        cls,
+        columns: Mapping[str, Sequence[str | Cell]],
+        words: Sequence[str] = (),
+        within: Mapping[str, Where] | None = None,
+        **more: Any,
+    ) -> TextTable:
+        """From columns by their names, without those that have nothing to show. ``words``: the
+        names of those that hold words; ``within``: of those that not all show, who does."""
+        shown = [
+            Column(name, cells, name in words, (within or {}).get(name, Where.ALL))
+            for name, cells in columns.items()
+            if any(cell != NONE for cell in cells)
+        ]
+        return cls(shown, **more)
+
     def shown(self, where: Where) -> TextTable:
         """The table with the columns that are shown there."""
         return replace(self, columns=visible(self.columns, where))
@@ -122,6 +141,10 @@ class Picture(Item):
     where: Where = Where.PAGE
     narrow: str = ""
     """The page's for narrow windows."""
+
+    def _repr_svg_(self) -> str:
+        """In notebooks."""
+        return self.svg
 
 
 @dataclass(frozen=True, slots=True)

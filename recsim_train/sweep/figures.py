@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from recsim_train.config.sweep import written
@@ -40,10 +41,11 @@ MOST_CELLS = 24
 """Columns or rows of a map that can still be read."""
 
 
-def draw(findings: SweepFindings) -> dict[str, Picture]:
-    """Every figure that the sweep has something to show in, by name."""
-    drawn = (scaling_figure(findings), map_figure(findings), binding_figure(findings))
-    return {picture.name: picture for picture in drawn if picture is not None}
+def draw(findings: SweepFindings) -> Iterator[Picture | None]:
+    """Every figure that the sweep has something to show in."""
+    yield scaling_figure(findings)
+    yield map_figure(findings)
+    yield binding_figure(findings)
 
 
 @for_any_window

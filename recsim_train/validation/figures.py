@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -37,12 +37,11 @@ BAND = 0.1
 _RAW, _LINEAR, _ROOFLINE = MEASURED, "#8C8C8C", "#CC79A7"
 
 
-def draw(found: Fidelity) -> dict[str, Picture]:
-    """Every figure that there is something to show in, by name."""
-    if not found.measured:
-        return {}
-    drawn = (scatter_figure(found.measured), error_figure(found))
-    return {picture.name: picture for picture in drawn if picture is not None}
+def draw(found: Fidelity) -> Iterator[Picture | None]:
+    """Every figure that there is something to show in."""
+    if found.measured:
+        yield scatter_figure(found.measured)
+        yield error_figure(found)
 
 
 @for_any_window
