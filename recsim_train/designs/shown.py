@@ -38,9 +38,6 @@ from recsim_train.results.row import BILLION, Row
 from recsim_train.sim.host.memory import PART_NAMES
 
 _HOURLY, _EACH, _STEP = "an hour", "examples/s per host", "examples a step"
-MEASURED_HEADS = (
-    "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
-)  # fmt: skip
 
 
 def headline(answer: Recommended) -> str:
@@ -197,18 +194,18 @@ def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
     """Prediction beside measurement, and where the order changed."""
     if not runs:
         return []
-    rows = [
-        [
-            str(run.number),
-            run.design.kind,
-            text.rate(run.design.eps),
-            text.between(run.design.interval),
-            text.rate(run.eps),
-            text.percent(run.error, signed=True),
-            {True: "yes", False: "no", None: text.NONE}[run.held],
-        ]
-        for run in runs
-    ]
+    held = {True: "yes", False: "no", None: text.NONE}
+    columns: dict[str, Sequence[str | doc.Cell]] = {
+        "design": [str(run.number) for run in runs],
+        "strategy": [run.design.kind for run in runs],
+        "predicted": [text.rate(run.design.eps) for run in runs],
+        "90 % interval": [text.between(run.design.interval) for run in runs],
+        "measured": [text.rate(run.eps) for run in runs],
+        "error": [text.percent(run.error, signed=True) for run in runs],
+        "within": [held[run.held] for run in runs],
+        "AUC": [text.number(run.auc, 4) for run in runs],
+        "NE": [text.number(run.normalized_entropy, 4) for run in runs],
+    }
     said = order_said(runs)
     said += [f"design {run.number} was not measured: {run.why}" for run in runs if run.why]
     said += [
@@ -217,7 +214,7 @@ def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
         for run in runs
         if run.broken
     ]
-    table = doc.TextTable.of(MEASURED_HEADS, rows, ("strategy",))
+    table = doc.TextTable.filled(columns, ("strategy",))
     return [table, doc.Lines(stopped(said), lead="measured")]
 
 
@@ -332,7 +329,11 @@ def _table(designs: Sequence[Design], left_out: Sequence[str]) -> doc.TextTable:
         "divided": [divided(d).partition("(")[2].removesuffix(")") for d in designs],
     }
     shown = {name: cells for name, cells in columns.items() if name not in left_out}
-    return doc.TextTable.filled(shown, ("strategy", "divided"), marks={0: "strong"})
+    order = (
+        "the design to take; those that cannot be told from it, the cheapest first; the others, "
+        "the best first by what was asked for"
+    )
+    return doc.TextTable.filled(shown, ("strategy", "divided"), marks={0: "strong"}, order=order)
 
 
 @for_any_window

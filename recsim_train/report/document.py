@@ -72,6 +72,8 @@ class TextTable(Item):
     """The page's last row: the whole."""
     folded: str = ""
     """A title: the page opens the table on demand."""
+    order: str = ""
+    """Of its rows, in words; said of two or more."""
 
     @classmethod
     def of(
@@ -108,6 +110,12 @@ class TextTable(Item):
         return replace(self, columns=visible(self.columns, where))
 
     @property
+    def ordered(self) -> str:
+        """A sentence about the order of its rows; empty where none is to be said."""
+        several = self.order and len(self.columns[0].cells) > 1
+        return f"Order: {self.order}." if several else ""
+
+    @property
     def rows(self) -> Iterator[tuple[str, Sequence[Cell]]]:
         """Rows with their marks."""
         for number, cells in enumerate(zip(*(c.marked for c in self.columns), strict=True)):
@@ -136,10 +144,10 @@ class Picture(Item):
     name: str
     title: str
     """What it shows, in words: the page's caption and the text for those who cannot see it."""
-    svg: str
-    png: bytes
+    svg: str = field(repr=False)
+    png: bytes = field(repr=False)
     where: Where = Where.PAGE
-    narrow: str = ""
+    narrow: str = field(default="", repr=False)
     """The page's for narrow windows."""
 
     def _repr_svg_(self) -> str:

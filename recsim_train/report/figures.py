@@ -41,8 +41,8 @@ class Rated(NamedTuple):
     """A configuration's throughputs, in examples per second."""
 
     label: str
-    predicted: float
-    interval: tuple[float, float] | None
+    predicted: float | None = None
+    interval: tuple[float, float] | None = None
     """Of the prediction, 90 %."""
     measured: float | None = None
     spread: float | None = None
@@ -53,24 +53,26 @@ class Rated(NamedTuple):
 def throughput_figure(rated: Sequence[Rated]) -> Picture | None:
     """Bars of predicted and measured examples per second; whiskers are 90 % of a prediction, with
     what calibration leaves open, and 95 % or the range of repeats of a measurement."""
-    worlds = any(r.measured for r in rated)
+    worlds = any(r.predicted for r in rated), any(r.measured for r in rated)
     labels = [r.label for r in rated]
     with style():
-        figure, (axes,) = new_figure(1.3 + high(labels, 0.75 if worlds else 0.45))
+        figure, (axes,) = new_figure(1.3 + high(labels, 0.75 if all(worlds) else 0.45))
         rows_of(axes, labels)
-        top = max(max(r.predicted, r.measured or 0.0) for r in rated)
+        top = max(max(r.predicted or 0.0, r.measured or 0.0) for r in rated)
         widest = 0.0
         for y, r in enumerate(rated):
-            low, high_end = r.interval or (r.predicted, r.predicted)
-            apart = max(0.0, r.predicted - low), max(0.0, high_end - r.predicted)
-            bars = [("predicted", r.predicted, PREDICTED, apart, "")]
+            bars, error = [], ""
+            if r.predicted:
+                low, high_end = r.interval or (r.predicted, r.predicted)
+                apart = max(0.0, r.predicted - low), max(0.0, high_end - r.predicted)
+                bars.append(("predicted", r.predicted, PREDICTED, apart))
             if r.measured:
                 half = (r.spread or 0.0) * r.measured
-                error = text.percent(r.predicted / r.measured - 1, signed=True)
-                bars[0] = (*bars[0][:4], f"  ({error})")
-                bars.append(("measured", r.measured, MEASURED, (half, half), ""))
-            for k, (world, value, fill, (less, more), note) in enumerate(bars):
-                place = y + 0.19 * (2 * k - 1) if worlds else y
+                bars.append(("measured", r.measured, MEASURED, (half, half)))
+            if r.predicted and r.measured:
+                error = f"  ({text.percent(r.predicted / r.measured - 1, signed=True)})"
+            for k, (world, value, fill, (less, more)) in enumerate(bars):
+                place = y + 0.19 * (2 * k - 1) if len(bars) > 1 else y
                 (bar,) = axes.barh(
                     place, value, 0.34, color=fill, label=world if y == 0 else None
                 )  # fmt: skip
@@ -79,18 +81,18 @@ def throughput_figure(rated: Sequence[Rated]) -> Picture | None:
                 if less or more:
                     reach = [[less], [more]]
                     axes.errorbar(value, place, xerr=reach, color=INK, capsize=3, linewidth=1.2)
-                end, words = value + more + 0.012 * top, text.rate(value) + note
-                axes.text(end, place, words, va="center", fontsize=9)
+                words = text.rate(value) + error * (k == 0)
+                axes.text(value + more + 0.012 * top, place, words, va="center", fontsize=9)
                 widest = max(widest, value + more)
         axes.set_xlim(0, max(1.2 * top, (1.36 if narrow() else 1.17) * widest))
         axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
-        alone = "; whiskers: 90 %" * any(r.interval for r in rated)
-        said = "; whiskers: 90 % predicted, 95 % or range measured" if worlds else alone
-        along(axes, f"throughput (examples/s){said}")
-        if worlds:
+        there = all(worlds) or any(r.interval or r.spread for r in rated)
+        said = {(True, True): "90 % predicted, 95 % or range measured", (False, True): "95 %"}
+        along(axes, "throughput (examples/s)" + f"; whiskers: {said.get(worlds, '90 %')}" * there)
+        if all(worlds):
             legend(figure, 2)
-        title = "Predicted and measured throughput" if worlds else "Predicted throughput"
-        return finish(figure, "throughput", title)
+        title = {(True, True): "Predicted and measured", (False, True): "Measured"}
+        return finish(figure, "throughput", f"{title.get(worlds, 'Predicted')} throughput")
 
 
 @for_any_window

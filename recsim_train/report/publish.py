@@ -144,6 +144,7 @@ def render(items: Iterable[doc.Item], level: int = 2) -> Iterator[str]:
                 yield from render(item.items, level + bool(item.title))
             case doc.TextTable():
                 yield from [*_table(item.shown(Where.MARKDOWN).columns), ""]
+                yield from [plain(item.ordered), ""] if item.ordered else []
             case Picture():
                 yield from [f"![{plain(item.title)}](figures/{item.name}.svg)", ""]
             case doc.Lines():

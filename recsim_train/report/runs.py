@@ -41,7 +41,7 @@ def finished(runs: Sequence[RunRecord], examples: float | None = None) -> Docume
 
     said = [Lines(stopped(said_of(run)), lead=_title(run)) for run in runs]
     places = Lines([str(run.path) for run in runs], mark="note")
-    return Document(items=[Chapter("", [run_table(runs), *said, places])])
+    return Document(items=[Chapter("", [run_table(runs, "as in the experiment"), *said, places])])
 
 
 def limits(summary: Summary) -> list[str]:
@@ -54,8 +54,8 @@ def limits(summary: Summary) -> list[str]:
     ]
 
 
-def run_table(runs: Sequence[RunRecord]) -> TextTable:
-    """One run a row; empty columns are left out."""
+def run_table(runs: Sequence[RunRecord], order: str) -> TextTable:
+    """One run a row. ``order``: which the runs are in."""
     found = [run.summary for run in runs]
     counts = [d.synchronisation.elp for d in found]
     failing = [d.facts.reliability for d in found]
@@ -90,7 +90,7 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
     words = ("strategy", "world", "threads", "compression", "what binds", "bound by", "status")
     one = len({run.world for run in runs}) == 1  # which the page's title says
     where = _WHERE | ({"world": Where.SHORT} if one else {})
-    return TextTable.filled(columns, words, where)
+    return TextTable.filled(columns, words, where, order=order)
 
 
 _WHERE = {

@@ -56,8 +56,6 @@ def swept(
     each = f"Best point of each strategy{' at equal examples a step' if sized else ''}"
     explained = [
         *(["Points are compared at equal examples a step only."] if sized else ()),
-        "All points are in the order of the file; the best ones by what they give, those that tie "
-        "by what they need.",
         "Of points that tie within their 90 % intervals, the one with the fewest processes, then "
         "cores and threads, then the slowest network cards.",
         "Predicted: examples per second, with the interval in which nine of ten lie; "
@@ -65,9 +63,11 @@ def swept(
         "profile; memory is the fullest host's.",
         f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
     ]
+    first = "of those that tie with the fastest, the one that needs least; then the fastest"
+    best = _table(findings, findings.best, f"{'fewest examples a step; ' * sized}{first}")
     data = _data(record)
     shown: list[doc.Item] = [
-        _table(findings, findings.best if large else points, Where.TERMINAL),
+        best if large else _table(findings, points),
         doc.Lines(stopped(findings.findings), lead="best"),
         doc.Lines(findings.notes, lead="caveat", mark="off"),
         doc.Lines([str(record.path)], mark="note"),
@@ -77,18 +77,18 @@ def swept(
         at = ", at each number of examples a step," if sized else ""
         said = [f"the best point of each strategy{at} of {len(points)} points"]
         shown[1:1] = [doc.Lines(said, mark="note"), doc.Lines(changes, lead="binds")]
-    listed = _table(findings, points[:MOST_LISTED], page)
+    listed = _table(findings, points[:MOST_LISTED])
     numbers = doc.Column("point", [str((row.number or 0) + 1) for _, row in points[:MOST_LISTED]])
     more = f"{len(points) - MOST_LISTED} more points are in sweep.parquet"
     every = [
         doc.Lines(stopped(findings.findings)),
         doc.Lines(explained, mark="note", listed=False),
         doc.Lines([f"{more}."] if len(points) > MOST_LISTED else []),
-        doc.TextTable([numbers, *listed.columns]),
+        replace(listed, columns=[numbers, *listed.columns]),
     ]
-    best = [
+    chosen = [
         doc.Lines(stopped(findings.findings), Where.MARKDOWN),
-        _table(findings, findings.best, written),
+        best,
         doc.Lines(data, Where.MARKDOWN, title="Data"),
     ]
     binds = [*figure("binding"), doc.Lines(changes)]
@@ -101,7 +101,7 @@ def swept(
         items=[
             doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
             doc.Chapter("", shown, Where.TERMINAL),
-            doc.Chapter(each, best, written, "best"),
+            doc.Chapter(each, chosen, written, "best"),
             doc.Chapter("Throughput", figure("scaling"), written, "scaling"),
             doc.Chapter("All points", every, page, "points", folded=True),
             doc.Chapter("Over two settings", figure("map"), written, "map", folded=True),
@@ -156,7 +156,9 @@ def _data(record: SweepRecord) -> list[str]:
 
 
 def _table(
-    findings: SweepFindings, points: Sequence[tuple[str, Row]], where: Where
+    findings: SweepFindings,
+    points: Sequence[tuple[str, Row]],
+    order: str = "as in the sweep",
 ) -> doc.TextTable:
     """One point a row."""
     rows = [row for _, row in points]
@@ -176,7 +178,7 @@ def _table(
             binding(row) if row.examples_per_second else f"{row.status}: {row.why}" for row in rows
         ],
     }
-    return doc.TextTable.filled(columns, ("strategy", "settings", "bound by"), where=where)
+    return doc.TextTable.filled(columns, ("strategy", "settings", "bound by"), order=order)
 
 
 def notes(findings: SweepFindings) -> Sequence[str]:

@@ -389,26 +389,30 @@ def baseline_table(found: Fidelity) -> doc.TextTable:
 
 def row_table(found: Fidelity) -> doc.TextTable:
     """Every configuration, measured or not."""
-    lines = []
-    for row in found.rows:
-        p, measured = row.predicted, row.measured
-        since = moved(found.at_calibration, [run.speeds for run in row.runs])
-        half = text.NONE if row.half_width is None else f" ± {text.percent(row.half_width)}"
-        spread = "" if row.spread is None else f" ± {text.percent(row.spread)}"
-        lines.append(
-            (
-                p.label,
-                p.regime,
-                f"{text.exact(round(p.examples_per_second))}{half if row.half_width else ''}",
-                "not measured" if measured is None else f"{text.exact(round(measured))}{spread}",
-                str(len(row.runs)),
-                text.percent(row.raw_error, signed=True),
-                text.percent(None if since is None else since.change, signed=True),
-                {None: text.NONE, True: "yes", False: "no"}[row.covered],
-            )
-        )
-    heads = (
-        NAMED, "regime", "predicted examples/s", "measured", "runs", "raw error",
-        "speed since calibration", "in interval",
-    )  # fmt: skip
-    return doc.TextTable.of(heads, lines, (NAMED, "regime"))
+
+    def around(value: float | None, half: float | None) -> str:
+        rate = text.exact(None if value is None else round(value))
+        return rate if half is None else f"{rate} ± {text.percent(half)}"
+
+    rows = found.rows
+    since = [moved(found.at_calibration, [run.speeds for run in row.runs]) for row in rows]
+    held = {None: text.NONE, True: "yes", False: "no"}
+    columns: dict[str, Sequence[str | doc.Cell]] = {
+        NAMED: [row.predicted.label for row in rows],
+        "regime": [row.predicted.regime for row in rows],
+        "predicted examples/s": [
+            around(row.predicted.examples_per_second, row.half_width or None) for row in rows
+        ],
+        "measured": [
+            around(row.measured, row.spread) if row.runs else "not measured" for row in rows
+        ],
+        "runs": [str(len(row.runs)) for row in rows],
+        "raw error": [text.percent(row.raw_error, signed=True) for row in rows],
+        "speed since calibration": [
+            text.percent(None if one is None else one.change, signed=True) for one in since
+        ],
+        "in interval": [held[row.covered] for row in rows],
+        "AUC": [text.number(row.quality("auc"), 4) for row in rows],
+        "NE": [text.number(row.quality("normalized_entropy"), 4) for row in rows],
+    }
+    return doc.TextTable.filled(columns, (NAMED, "regime"), order="as in the file")
