@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.report import naming, text
-from recsim_train.report.document import TextTable
+from recsim_train.report.document import Cell, Picture, TextTable
 from recsim_train.report.html import fragment
+from recsim_train.report.publish import first_of
 from recsim_train.results.folder import RUNS
 from recsim_train.results.row import Row, row_of
 from recsim_train.results.rundir import RunRecord, World, read_run
@@ -50,6 +51,10 @@ class Run(Row):
     def _repr_html_(self) -> str:
         """In notebooks: the table of this run alone."""
         return Runs((self,))._repr_html_()
+
+    def plot(self) -> Picture | None:
+        """Its throughput; None where there is none."""
+        return Runs((self,)).plot()
 
     @property
     def folder(self) -> Path:
@@ -109,25 +114,49 @@ class Runs:
         return f"<Runs: {len(self.runs)} {what} of {', '.join(kinds) or 'nothing'}>"
 
     def _repr_html_(self) -> str:
-        """In notebooks: a row for each run."""
-        return fragment([self._table()])
+        """In notebooks: a row for each run, and their throughput."""
+        drawn = self.plot()
+        return fragment([self._table(), *([drawn] if drawn is not None else ())])
 
     def _table(self) -> TextTable:
-        keys = list(dict.fromkeys(key for run in self.runs for key in run.settings))
-        rows = [
-            (
-                run.strategy,
-                *(str(run.settings.get(key, text.NONE)) for key in keys),
-                run.world,
-                text.rate(run.examples_per_second),
-                text.between(run.whole_interval),
-                naming.phrase(run.bottleneck or text.NONE),
-                run.status,
-            )
-            for run in self.runs
-        ]
-        heads = ("strategy", *keys, "world", "examples/s", "interval", "bound by", "status")
-        return TextTable.of(heads, rows, ("strategy", *keys, "world", "bound by", "status"))
+        runs = self.runs
+        keys = list(dict.fromkeys(key for run in runs for key in run.settings))
+        settings = {key: [str(run.settings.get(key, text.NONE)) for run in runs] for key in keys}
+        columns: dict[str, Sequence[str | Cell]] = {
+            "strategy": [run.strategy for run in runs],
+            **settings,
+            "world": [run.world for run in runs],
+            "examples/s": [text.rate(run.examples_per_second) for run in runs],
+            "interval": [text.between(run.whole_interval) for run in runs],
+            "AUC": [text.number(run.auc, 4) for run in runs],
+            "NE": [text.number(run.normalized_entropy, 4) for run in runs],
+            "bound by": [naming.phrase(run.bottleneck or text.NONE) for run in runs],
+            "status": [run.status for run in runs],
+        }
+        words = ("strategy", *keys, "world", "bound by", "status")
+        return TextTable.filled(columns, words)
+
+    def plot(self) -> Picture | None:
+        """Throughput: of a sweep over its settings, else a bar for each run; None where none has
+        one. Notebooks show it."""
+        if self.sweep is not None:
+            from recsim_train.sweep.figures import draw
+            from recsim_train.sweep.findings import SweepFindings
+
+            return first_of(draw(SweepFindings(self.sweep)))
+        from recsim_train.report.figures import Rated, throughput_figure
+
+        rated = []
+        for run in self.runs:
+            if eps := run.examples_per_second:
+                named = [f"{key} {value}" for key, value in run.settings.items()]
+                name, ends = ", ".join([run.strategy, *named]), run.whole_interval
+                if run.world == "real":
+                    spread = None if ends is None else (ends[1] - ends[0]) / 2 / eps
+                    rated.append(Rated(name, measured=eps, spread=spread))
+                else:
+                    rated.append(Rated(name, eps, ends))
+        return first_of([throughput_figure(rated)] if rated else [])
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)

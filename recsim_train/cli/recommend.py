@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recsim_train.cli import common
+from recsim_train.cli import common, shown
 from recsim_train.designs.wanted import By
 
 if TYPE_CHECKING:
@@ -133,12 +133,7 @@ def recommend(
             common.print_json({"met": False, "why": str(error)})
         common.say(f"no: {error}")
         raise typer.Exit(common.GATE_FAILED) from None
-    if json:
-        common.print_json(made.document)
-    else:
-        from recsim_train.report.terminal import show
-
-        show(made.report)
+    shown.show_report(made, json)
     if target is not None and not made.met:
         raise typer.Exit(common.GATE_FAILED)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from recsim_train.cli import common
+from recsim_train.cli import common, shown
 
 
 def _percent(text: str) -> float:
@@ -54,15 +54,11 @@ def report(
 
     from recsim_train import calls
     from recsim_train.report.runs import find_sweep
-    from recsim_train.report.terminal import show
 
     if limit is not None and find_sweep(runs) is not None:
         raise typer.BadParameter("a sweep has no measurement, so no error: --max-error")
     made = calls.compare(*runs, out=out, measured=measured)
-    if json:
-        common.print_json(made.document)
-    else:
-        show(made.report)
+    shown.show_report(made, json)
     if limit is not None and not made.findings.within(limit):
         common.say(f"gate failed: {made.findings.gate_sentence(limit)}")
         raise typer.Exit(common.GATE_FAILED)

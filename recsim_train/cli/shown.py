@@ -12,9 +12,20 @@ from recsim_train.cli import common
 if TYPE_CHECKING:
     from recsim_train.calls import Run
     from recsim_train.config.validation import Validation
+    from recsim_train.report.publish import Reported
     from recsim_train.results.rundir import RunRecord
     from recsim_train.session.job import Job
     from recsim_train.sweep.folder import SweepRecord
+
+
+def show_report(made: Reported, json: bool) -> None:
+    """What was found."""
+    from recsim_train.report.terminal import show
+
+    if json:
+        common.print_json(made.document)
+    else:
+        show(made.report)
 
 
 def show_plans(jobs: Sequence[Job], json: bool) -> None:

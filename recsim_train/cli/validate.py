@@ -58,12 +58,7 @@ def validate(
         processes=jobs or cores(),
         caller=caller,
     )
-    if json:
-        common.print_json(made.document)
-    else:
-        from recsim_train.report.terminal import show
-
-        show(made.report)
+    shown.show_report(made, json)
     for gate in made.failed:
         common.say(f"gate failed: {gate.sentence}")
     if made.failed:

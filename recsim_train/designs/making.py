@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,17 @@ from recsim_train.config.load import Loaded
 from recsim_train.config.sweep import expand
 from recsim_train.config.units import parse_money
 from recsim_train.designs import measured, next_steps
-from recsim_train.designs.answer import Recommended, answer_document, answer_of, barriers
+from recsim_train.designs.answer import (
+    Recommended,
+    answer_document,
+    answer_of,
+    barriers,
+    design_document,
+)
 from recsim_train.designs.changes import changes
 from recsim_train.designs.measured import MeasuredDesign
 from recsim_train.designs.searching import Searcher
-from recsim_train.designs.shown import document, draw
+from recsim_train.designs.shown import document, frontier
 from recsim_train.designs.space import (
     Origin,
     Space,
@@ -26,11 +32,9 @@ from recsim_train.designs.space import (
 )
 from recsim_train.designs.wanted import By, Demand
 from recsim_train.evaluate.memo import Memo
-from recsim_train.report.document import Document
-from recsim_train.report.html import fragment
-from recsim_train.report.publish import publish
+from recsim_train.report.publish import Reported
 from recsim_train.results.environment import code_of, made_anew
-from recsim_train.results.folder import RUNS, base_path, free_path, json_bytes, writable
+from recsim_train.results.folder import RUNS, base_path, free_path, writable
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller
 from recsim_train.session.study import Study, read
@@ -39,35 +43,18 @@ MOST_KEPT = 5
 """Designs that leave a folder."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Recommendation:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Recommendation(Reported):
     """Which design to take, and why."""
 
     answer: Recommended
-    report: Document
-    """All of it in words and tables."""
-    out: Path | None = None
-    """The folder with its page and the first designs; None: nothing was written."""
     runs: tuple[MeasuredDesign, ...] = ()
     """The first designs, where they were measured."""
-
-    def __repr__(self) -> str:
-        """On one line."""
-        return f"<Recommendation: {next(iter(self.report.headlines))}>"
-
-    def _repr_html_(self) -> str:
-        """In notebooks."""
-        return fragment([], self.report.headlines)
 
     @property
     def met(self) -> bool | None:
         """Whether a design meets the target; None: there is none."""
         return self.answer.met
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The document of ``recommend --json``."""
-        return {**answer_document(self.answer), "measured": measured.document(self.runs)}
 
 
 def space(study: Study, hosts: int | None, caller: Caller, *, dry: bool = False) -> Space:
@@ -142,19 +129,27 @@ def recommend(
             answer.chosen, wanted.target, processes=processes, caller=caller
         )
         answer = replace(answer, barriers=forbids, changes=enough, all_tried=all_tried)
-    if base is None:
-        return Recommendation(answer, document(answer))
-    place = free_path(base)
     first = [answer.chosen, *answer.tied, *answer.others]
+
+    def made(folders: Sequence[Path], done: Sequence[MeasuredDesign]) -> Recommendation:
+        return Recommendation(
+            answer=answer,
+            runs=tuple(done),
+            compose=lambda pictures: document(answer, pictures, folders, done),
+            draw=lambda: [frontier(answer)],
+            document={**answer_document(answer), "measured": measured.document(done)},
+            rows=[design_document(design) for design in first],
+        )
+
+    if base is None:
+        return made((), ())
+    place = free_path(base)
     folders = next_steps.write(place, first[: max(MOST_KEPT, runs)])
     done = measured.measure(first[:runs], place / RUNS, caller) if runs else []
-    pictures = draw(answer)
-    report = document(answer, [*folders, place / "report.html"], pictures, done)
-    made = Recommendation(answer, report, place, tuple(done))
-    publish(place, report, pictures, "summary.md", {"summary.json": json_bytes(made.document)})
+    written = made(folders, done).written(place)
     if not found.stopped:
         memo.close()
-    return made
+    return written
 
 
 def demand(

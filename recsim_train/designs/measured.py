@@ -33,6 +33,9 @@ class MeasuredDesign:
     broken: tuple[str, ...] = ()
     """How this machine disturbed the emulated hosts (`recsim_train.results.undisturbed`); none: it
     left them alone."""
+    auc: float | None = None
+    """On held-out rows, as the next; None: not measured."""
+    normalized_entropy: float | None = None
 
     @property
     def error(self) -> float | None:
@@ -54,6 +57,7 @@ def measure(designs: Sequence[Design], out: Path, caller: Caller) -> list[Measur
     found = []
     for number, design in enumerate(designs, start=1):
         caller.say(f"measuring design {number} of {len(designs)}: {design.kind}")
+        run = None
         try:
             run = _run(real(design), keep, caller)
             eps = None if run is None else run.examples_per_second
@@ -61,7 +65,8 @@ def measure(designs: Sequence[Design], out: Path, caller: Caller) -> list[Measur
             disturbed = tuple(broken(run, modelled=True)) if run is not None and eps else ()
         except (UserError, RunFailed) as error:
             eps, why, disturbed = None, str(error).splitlines()[0], ()
-        found.append(MeasuredDesign(number, design, eps, why, disturbed))
+        quality = (None, None) if run is None else (run.auc, run.normalized_entropy)
+        found.append(MeasuredDesign(number, design, eps, why, disturbed, *quality))
     return found
 
 

@@ -28,7 +28,6 @@ from recsim_train.report.drawing import (
     grid_of,
     legend,
     new_figure,
-    style,
     tip,
 )
 from recsim_train.report.glossary import glossary
@@ -39,14 +38,6 @@ from recsim_train.results.row import BILLION, Row
 from recsim_train.sim.host.memory import PART_NAMES
 
 _HOURLY, _EACH, _STEP = "an hour", "examples/s per host", "examples a step"
-HEADS = (
-    "strategy", "hosts", "predicted", "90 % interval", "bound", _EACH, _HOURLY, cost.HEAD, "memory",
-    _STEP, "divided",
-)  # fmt: skip
-MEASURED_HEADS = (
-    "design", "strategy", "predicted", "90 % interval", "measured", "error", "within",
-)  # fmt: skip
-_WORDS = ("strategy", "divided")
 
 
 def headline(answer: Recommended) -> str:
@@ -123,19 +114,17 @@ def settings(design: Design) -> str:
 
 def document(
     answer: Recommended,
-    folders: Sequence[Path] = (),
     pictures: Mapping[str, doc.Picture] | None = None,
+    folders: Sequence[Path] = (),
     runs: Sequence[MeasuredDesign] = (),
 ) -> doc.Document:
     """All of it. ``runs``: the first designs, as they were measured."""
     wanted, chosen = answer.wanted, answer.chosen
     first = [chosen, *answer.tied, *answer.others]
-    table = doc.TextTable.of(HEADS, map(_cells, first), _WORDS, marks={0: "strong"})
     steps = [design.candidate.examples_per_step for design in first]
     alike = max(steps) <= min(steps) * (1.0 + OFF) / (1.0 - OFF)
-    unpriced = all(design.candidate.rented is None for design in first)
-    left_out = [_HOURLY, cost.HEAD] * unpriced + [_EACH] * (wanted.by != "hosts") + [_STEP] * alike
-    table = replace(table, columns=[c for c in table.columns if c.name not in left_out])
+    left_out = [_EACH] * (wanted.by != "hosts") + [_STEP] * alike
+    table = _table(first, left_out)
     tied = [_tied(answer)] if chosen.whole else []
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
     if answer.met is False and not forbids:
@@ -205,18 +194,18 @@ def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
     """Prediction beside measurement, and where the order changed."""
     if not runs:
         return []
-    rows = [
-        [
-            str(run.number),
-            run.design.kind,
-            text.rate(run.design.eps),
-            text.between(run.design.interval),
-            text.rate(run.eps),
-            text.percent(run.error, signed=True),
-            {True: "yes", False: "no", None: text.NONE}[run.held],
-        ]
-        for run in runs
-    ]
+    held = {True: "yes", False: "no", None: text.NONE}
+    columns: dict[str, Sequence[str | doc.Cell]] = {
+        "design": [str(run.number) for run in runs],
+        "strategy": [run.design.kind for run in runs],
+        "predicted": [text.rate(run.design.eps) for run in runs],
+        "90 % interval": [text.between(run.design.interval) for run in runs],
+        "measured": [text.rate(run.eps) for run in runs],
+        "error": [text.percent(run.error, signed=True) for run in runs],
+        "within": [held[run.held] for run in runs],
+        "AUC": [text.number(run.auc, 4) for run in runs],
+        "NE": [text.number(run.normalized_entropy, 4) for run in runs],
+    }
     said = order_said(runs)
     said += [f"design {run.number} was not measured: {run.why}" for run in runs if run.why]
     said += [
@@ -225,7 +214,7 @@ def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
         for run in runs
         if run.broken
     ]
-    table = doc.TextTable.of(MEASURED_HEADS, rows, ("strategy",))
+    table = doc.TextTable.filled(columns, ("strategy",))
     return [table, doc.Lines(stopped(said), lead="measured")]
 
 
@@ -323,28 +312,28 @@ def _per_host(design: Design) -> str:
     return text.rate((design.eps or 0.0) / design.candidate.hosts)
 
 
-def _cells(design: Design) -> list[str]:
-    row = design.row or Row()
-    more = settings(design)
-    return [
-        f"{design.kind}{', ' if more else ''}{more}",
-        str(design.candidate.hosts),
-        text.rate(design.eps),
-        text.between(design.interval),
-        text.rate(next(iter(design.bounds.values()), None)),
-        _per_host(design),
-        _hourly(design),
-        cost.of_row(row),
-        text.percent(row.memory_share),
-        text.exact(design.candidate.examples_per_step),
-        divided(design).partition("(")[2].removesuffix(")"),
-    ]
-
-
-def draw(answer: Recommended) -> dict[str, doc.Picture]:
-    """Every figure that there is something to show in, by name."""
-    drawn = frontier(answer)
-    return {} if drawn is None else {drawn.name: drawn}
+def _table(designs: Sequence[Design], left_out: Sequence[str]) -> doc.TextTable:
+    """One design a row, the one to take first."""
+    rows = [design.row or Row() for design in designs]
+    columns: dict[str, Sequence[str | doc.Cell]] = {
+        "strategy": [", ".join(filter(None, (d.kind, settings(d)))) for d in designs],
+        "hosts": [str(d.candidate.hosts) for d in designs],
+        "predicted": [text.rate(d.eps) for d in designs],
+        "90 % interval": [text.between(d.interval) for d in designs],
+        "bound": [text.rate(next(iter(d.bounds.values()), None)) for d in designs],
+        _EACH: [_per_host(d) for d in designs],
+        _HOURLY: [_hourly(d) for d in designs],
+        cost.HEAD: [cost.of_row(row) for row in rows],
+        "memory": [text.percent(row.memory_share) for row in rows],
+        _STEP: [text.exact(d.candidate.examples_per_step) for d in designs],
+        "divided": [divided(d).partition("(")[2].removesuffix(")") for d in designs],
+    }
+    shown = {name: cells for name, cells in columns.items() if name not in left_out}
+    order = (
+        "the design to take; those that cannot be told from it, the cheapest first; the others, "
+        "the best first by what was asked for"
+    )
+    return doc.TextTable.filled(shown, ("strategy", "divided"), marks={0: "strong"}, order=order)
 
 
 @for_any_window
@@ -362,42 +351,41 @@ def frontier(answer: Recommended) -> doc.Picture | None:
             return design.candidate.per_hour
         return float(design.candidate.hosts)
 
-    with style():
-        figure, (axes,) = new_figure(4.2)
-        for k, kind in enumerate(dict.fromkeys(d.kind for d in designs)):
-            own = [d for d in designs if d.kind == kind]
-            axes.plot(
-                [price(d) for d in own], [d.eps or 0.0 for d in own], label=kind, linestyle="none",
-                color=LINES[k % len(LINES)], marker=MARKERS[k % len(MARKERS)], markersize=5,
-                zorder=3,
-            )  # fmt: skip
-            for design in own:
-                said = f"{kind}, {price(design):g} {unit}: {text.rate(design.eps)} examples/s"
-                (point,) = axes.plot(
-                    [price(design)], [design.eps or 0.0], marker="o", markersize=9, alpha=0.0,
-                    zorder=5,
-                )  # fmt: skip
-                tip(point, said)
-        best, edge = 0.0, []
-        for design in sorted(designs, key=lambda d: (price(d), -(d.eps or 0.0))):
-            if (design.eps or 0.0) > best:
-                best = design.eps or 0.0
-                edge.append((price(design), best))
-        axes.step(*zip(*edge, strict=True), where="post", color=GRID, linewidth=1.2, zorder=2)
-        chosen = answer.chosen
+    figure, (axes,) = new_figure(4.2)
+    for k, kind in enumerate(dict.fromkeys(d.kind for d in designs)):
+        own = [d for d in designs if d.kind == kind]
         axes.plot(
-            [price(chosen)], [chosen.eps or 0.0], marker="o", markersize=13, fillstyle="none",
-            color="#d43f3f", markeredgewidth=1.6, linestyle="none", zorder=4, label="taken",
+            [price(d) for d in own], [d.eps or 0.0 for d in own], label=kind, linestyle="none",
+            color=LINES[k % len(LINES)], marker=MARKERS[k % len(MARKERS)], markersize=5,
+            zorder=3,
         )  # fmt: skip
-        if answer.wanted.target is not None:
-            axes.axhline(answer.wanted.target, color=GRID, linestyle=(0, (4, 3)), linewidth=1.2)
-        axes.set_ylim(0, 1.15 * max(best, answer.wanted.target or 0.0))
-        axes.set_xlim(0, None)
-        axes.locator_params(axis="x", integer=unit == "hosts")
-        axes.set_ylabel("predicted examples/s")
-        axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
-        dashed = "" if answer.wanted.target is None else "; dashed: the target"
-        along(axes, f"{unit} (line: the most up to there{dashed})")
-        grid_of(axes)
-        legend(figure, 3)
-        return finish(figure, "frontier", f"Predicted throughput over {unit}")
+        for design in own:
+            said = f"{kind}, {price(design):g} {unit}: {text.rate(design.eps)} examples/s"
+            (point,) = axes.plot(
+                [price(design)], [design.eps or 0.0], marker="o", markersize=9, alpha=0.0,
+                zorder=5,
+            )  # fmt: skip
+            tip(point, said)
+    best, edge = 0.0, []
+    for design in sorted(designs, key=lambda d: (price(d), -(d.eps or 0.0))):
+        if (design.eps or 0.0) > best:
+            best = design.eps or 0.0
+            edge.append((price(design), best))
+    axes.step(*zip(*edge, strict=True), where="post", color=GRID, linewidth=1.2, zorder=2)
+    chosen = answer.chosen
+    axes.plot(
+        [price(chosen)], [chosen.eps or 0.0], marker="o", markersize=13, fillstyle="none",
+        color="#d43f3f", markeredgewidth=1.6, linestyle="none", zorder=4, label="taken",
+    )  # fmt: skip
+    if answer.wanted.target is not None:
+        axes.axhline(answer.wanted.target, color=GRID, linestyle=(0, (4, 3)), linewidth=1.2)
+    axes.set_ylim(0, 1.15 * max(best, answer.wanted.target or 0.0))
+    axes.set_xlim(0, None)
+    axes.locator_params(axis="x", integer=unit == "hosts")
+    axes.set_ylabel("predicted examples/s")
+    axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
+    dashed = "" if answer.wanted.target is None else "; dashed: the target"
+    along(axes, f"{unit} (line: the most up to there{dashed})")
+    grid_of(axes)
+    legend(figure, 3)
+    return finish(figure, "frontier", f"Predicted throughput over {unit}")

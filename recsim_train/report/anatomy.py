@@ -19,7 +19,6 @@ from recsim_train.report.drawing import (
     narrow,
     new_figure,
     rows_of,
-    style,
     tip,
 )
 from recsim_train.results.figures import Summary
@@ -72,35 +71,34 @@ def critical_path_figure(summary: Summary, name: str, label: str) -> Picture | N
     ]
     if not rows:
         return None
-    with style():
-        from matplotlib.patches import Patch
+    from matplotlib.patches import Patch
 
-        names = [row for row, _ in rows]
-        figure, (axes,) = new_figure(1.6 + high(names, 0.36))
-        rows_of(axes, names)
-        for y, (_, parts) in enumerate(rows):
-            left = 0.0
-            for part, seconds in parts.items():
-                fill = HIDDEN if part == "hidden" else PARTS[part][0]
-                hatch = "//" if part == "hidden" else None
-                (bar,) = axes.barh(
-                    y, 1e3 * seconds, 0.62, left, color=fill, hatch=hatch, edgecolor="white",
-                    linewidth=0.4,
-                )  # fmt: skip
-                means = "hidden" if part == "hidden" else PARTS[part][1]
-                tip(bar, f"{names[y]}: {means} {text.seconds(seconds)}")
-                left += 1e3 * seconds
-            share = left / (10.0 * whole)
-            axes.text(left, y, f"{GAP}{share:.0f} %", va="center", fontsize=8)
-        axes.set_xlim(0, 1.12e3 * max(sum(parts.values()) for _, parts in rows))
-        along(axes, f"time per iteration of a training loop, {1e3 * whole:.3g} ms in all (ms)")
-        present = {part for _, parts in rows for part, seconds in parts.items() if seconds > 0}
-        handles = [Patch(color=c, label=w) for part, (c, w) in PARTS.items() if part in present]
-        if "hidden" in present:
-            words = "hidden: others' communication meanwhile"
-            handles.append(Patch(facecolor=HIDDEN, hatch="//", edgecolor="white", label=words))
-        legend(figure, 3, handles=handles)
-        return finish(figure, name, f"{label}: the predicted iteration, taken apart")
+    names = [row for row, _ in rows]
+    figure, (axes,) = new_figure(1.6 + high(names, 0.36))
+    rows_of(axes, names)
+    for y, (_, parts) in enumerate(rows):
+        left = 0.0
+        for part, seconds in parts.items():
+            fill = HIDDEN if part == "hidden" else PARTS[part][0]
+            hatch = "//" if part == "hidden" else None
+            (bar,) = axes.barh(
+                y, 1e3 * seconds, 0.62, left, color=fill, hatch=hatch, edgecolor="white",
+                linewidth=0.4,
+            )  # fmt: skip
+            means = "hidden" if part == "hidden" else PARTS[part][1]
+            tip(bar, f"{names[y]}: {means} {text.seconds(seconds)}")
+            left += 1e3 * seconds
+        share = left / (10.0 * whole)
+        axes.text(left, y, f"{GAP}{share:.0f} %", va="center", fontsize=8)
+    axes.set_xlim(0, 1.12e3 * max(sum(parts.values()) for _, parts in rows))
+    along(axes, f"time per iteration of a training loop, {1e3 * whole:.3g} ms in all (ms)")
+    present = {part for _, parts in rows for part, seconds in parts.items() if seconds > 0}
+    handles = [Patch(color=c, label=w) for part, (c, w) in PARTS.items() if part in present]
+    if "hidden" in present:
+        words = "hidden: others' communication meanwhile"
+        handles.append(Patch(facecolor=HIDDEN, hatch="//", edgecolor="white", label=words))
+    legend(figure, 3, handles=handles)
+    return finish(figure, name, f"{label}: the predicted iteration, taken apart")
 
 
 @for_any_window
@@ -115,21 +113,18 @@ def bounds_figure(summary: Summary, name: str, label: str) -> Picture | None:
         return None
     names = [what for what, _ in found]
     end = min(_SHOWN * predicted, max(bound for _, bound in found))
-    with style():
-        figure, (axes,) = new_figure(1.1 + high(names, 0.34))
-        rows_of(axes, names)
-        for y, (what, bound) in enumerate(found):
-            (bar,) = axes.barh(y, min(bound, end), 0.6, color=PREDICTED)
-            tip(bar, f"{what}: at most {text.rate(bound)} examples/s")
-            beyond = "\N{RIGHTWARDS ARROW} " if bound > end else ""
-            axes.text(
-                min(bound, end), y, f"{GAP}{beyond}{text.rate(bound)}", va="center", fontsize=8
-            )
-        axes.axvline(predicted, color=INK, linewidth=1.4)
-        axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
-        axes.set_xlim(0, 1.22 * end)
-        along(axes, f"examples/s that it would allow; line: the prediction, {text.rate(predicted)}")
-        return finish(figure, name, f"{label}: bounds on the prediction, the tightest first")
+    figure, (axes,) = new_figure(1.1 + high(names, 0.34))
+    rows_of(axes, names)
+    for y, (what, bound) in enumerate(found):
+        (bar,) = axes.barh(y, min(bound, end), 0.6, color=PREDICTED)
+        tip(bar, f"{what}: at most {text.rate(bound)} examples/s")
+        beyond = "\N{RIGHTWARDS ARROW} " if bound > end else ""
+        axes.text(min(bound, end), y, f"{GAP}{beyond}{text.rate(bound)}", va="center", fontsize=8)
+    axes.axvline(predicted, color=INK, linewidth=1.4)
+    axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
+    axes.set_xlim(0, 1.22 * end)
+    along(axes, f"examples/s that it would allow; line: the prediction, {text.rate(predicted)}")
+    return finish(figure, name, f"{label}: bounds on the prediction, the tightest first")
 
 
 def bounds(summary: Summary, most: int = 10) -> list[tuple[str, float]]:
@@ -152,27 +147,26 @@ def over_time_figure(summary: Summary, name: str, label: str) -> Picture | None:
     if not curves:
         return None
     ordered = sorted(curves, key=lambda title: (-sum(curves[title]), title))[:_MOST_LINES]
-    with style():
-        figure, (axes,) = new_figure(3.6 + (0.15 * len(ordered) if narrow() else 0.0))
-        edges = [found.start, *found.seconds]
-        for k, title in enumerate(ordered):
-            axes.stairs(
-                [100 * share for share in curves[title]],
-                edges,
-                baseline=None,
-                color=LINES[k % len(LINES)],
-                linestyle=_DASHES[k % len(_DASHES)],
-                linewidth=1.5,
-                label=title,
-            )
-        top = max(max(curves[title]) for title in ordered)
-        axes.set_ylim(0, min(104.0, 115.0 * top))
-        axes.set_xlim(edges[0], edges[-1])
-        axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
-        axes.set_ylabel("busy (%)")
-        along(axes, "simulated time (s); one step of the line: one or more steps of all loops")
-        legend(figure, 2)
-        return finish(figure, name, f"{label}: the busiest resource of each class over time")
+    figure, (axes,) = new_figure(3.6 + (0.15 * len(ordered) if narrow() else 0.0))
+    edges = [found.start, *found.seconds]
+    for k, title in enumerate(ordered):
+        axes.stairs(
+            [100 * share for share in curves[title]],
+            edges,
+            baseline=None,
+            color=LINES[k % len(LINES)],
+            linestyle=_DASHES[k % len(_DASHES)],
+            linewidth=1.5,
+            label=title,
+        )
+    top = max(max(curves[title]) for title in ordered)
+    axes.set_ylim(0, min(104.0, 115.0 * top))
+    axes.set_xlim(edges[0], edges[-1])
+    axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
+    axes.set_ylabel("busy (%)")
+    along(axes, "simulated time (s); one step of the line: one or more steps of all loops")
+    legend(figure, 2)
+    return finish(figure, name, f"{label}: the busiest resource of each class over time")
 
 
 def reliability(summary: Summary) -> list[str]:

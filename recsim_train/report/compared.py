@@ -12,6 +12,7 @@ from recsim_train.report.cards import environments
 from recsim_train.report.caveats import doubts_of
 from recsim_train.report.compare import Comparison
 from recsim_train.report.comparison_tables import (
+    AS_GIVEN,
     background,
     cpu,
     learning,
@@ -210,7 +211,8 @@ class Compared:
         title = "Runs"
         if len(worlds) == 1:
             title = "Predictions" if "simulated" in worlds else "Measurements"
-        shown = [replace(run_table(records), where=Where.TERMINAL | _PAGE)]
+        first = "predictions first, " if len(worlds) > 1 else ""
+        shown = [replace(run_table(records, f"{first}{AS_GIVEN}"), where=Where.TERMINAL | _PAGE)]
         return [
             doc.Chapter(
                 title, [*shown, *self._drawn("throughput")], Where.TERMINAL | _PAGE, "runs"

@@ -14,6 +14,8 @@ from recsim_train.report.gap import Gap, GapPart, name_of
 from recsim_train.report.payload import EffectBytes
 from recsim_train.results.environment import counted_cores
 
+AS_GIVEN = "as the runs were given, those of a folder by their names"
+
 
 def throughputs(cs: Sequence[Comparison]) -> TextTable:
     """Predicted beside measured, one comparison a row."""
@@ -48,8 +50,20 @@ def throughputs(cs: Sequence[Comparison]) -> TextTable:
         column("measured bytes/step", lambda c: exact(c.measured_bytes), "bytes measured",
                Where.SHORT),
         column("payload per step", payload, where=Where.PAGE),
+        *_quality(cs),
     ]  # fmt: skip
-    return TextTable(columns, marks={n: "fault" for n, c in enumerate(cs) if c.faults})
+    faults = {n: "fault" for n, c in enumerate(cs) if c.faults}
+    return TextTable(columns, marks=faults, order=AS_GIVEN)
+
+
+def _quality(cs: Sequence[Comparison]) -> Sequence[Column]:
+    """Held-out figures of the measurements, where there are any."""
+    found = [c.real.summary for c in cs]
+    figures = {
+        "AUC": [text.number(summary.auc, 4) for summary in found],
+        "NE": [text.number(summary.normalized_entropy, 4) for summary in found],
+    }
+    return TextTable.filled(figures).columns
 
 
 def any_diverged(cs: Sequence[Comparison]) -> bool:

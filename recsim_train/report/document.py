@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Any, TypeVar
 
+from recsim_train.report.text import NONE
+
 
 class Where(Flag):
     """Who shows an item."""
@@ -70,6 +72,8 @@ class TextTable(Item):
     """The page's last row: the whole."""
     folded: str = ""
     """A title: the page opens the table on demand."""
+    order: str = ""
+    """Of its rows, in words; said of two or more."""
 
     @classmethod
     def of(
@@ -84,9 +88,32 @@ class TextTable(Item):
         named = zip(heads, cells, strict=True)
         return cls([Column(head, column, head in words) for head, column in named], **more)
 
+    @classmethod
+    def filled(
+        cls,
+        columns: Mapping[str, Sequence[str | Cell]],
+        words: Sequence[str] = (),
+        within: Mapping[str, Where] | None = None,
+        **more: Any,
+    ) -> TextTable:
+        """From columns by their names, without those that have nothing to show. ``words``: the
+        names of those that hold words; ``within``: of those that not all show, who does."""
+        shown = [
+            Column(name, cells, name in words, (within or {}).get(name, Where.ALL))
+            for name, cells in columns.items()
+            if any(cell != NONE for cell in cells)
+        ]
+        return cls(shown, **more)
+
     def shown(self, where: Where) -> TextTable:
         """The table with the columns that are shown there."""
         return replace(self, columns=visible(self.columns, where))
+
+    @property
+    def ordered(self) -> str:
+        """A sentence about the order of its rows; empty where none is to be said."""
+        several = self.order and len(self.columns[0].cells) > 1
+        return f"Order: {self.order}." if several else ""
 
     @property
     def rows(self) -> Iterator[tuple[str, Sequence[Cell]]]:
@@ -117,11 +144,15 @@ class Picture(Item):
     name: str
     title: str
     """What it shows, in words: the page's caption and the text for those who cannot see it."""
-    svg: str
-    png: bytes
+    svg: str = field(repr=False)
+    png: bytes = field(repr=False)
     where: Where = Where.PAGE
-    narrow: str = ""
+    narrow: str = field(default="", repr=False)
     """The page's for narrow windows."""
+
+    def _repr_svg_(self) -> str:
+        """In notebooks."""
+        return self.svg
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,13 +57,15 @@ P = ParamSpec("P")
 def for_any_window(
     draw: Callable[P, Picture | None],
 ) -> Callable[P, Picture | None]:
-    """A figure that is drawn for a wide window, and again for a narrow one."""
+    """A figure that is drawn in our style for a wide window, and again for a narrow one."""
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Picture | None:
-        if (wide := draw(*args, **kwargs)) is None:
+        with style():
+            wide = draw(*args, **kwargs)
+        if wide is None:
             return None
-        with narrow_window():
+        with style(), narrow_window():
             small = draw(*args, **kwargs)
         assert small is not None
         return replace(wide, narrow=small.svg)

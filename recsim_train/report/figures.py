@@ -26,7 +26,6 @@ from recsim_train.report.drawing import (
     narrow,
     new_figure,
     rows_of,
-    style,
     tip,
 )
 from recsim_train.results.summary import OTHER
@@ -41,8 +40,8 @@ class Rated(NamedTuple):
     """A configuration's throughputs, in examples per second."""
 
     label: str
-    predicted: float
-    interval: tuple[float, float] | None
+    predicted: float | None = None
+    interval: tuple[float, float] | None = None
     """Of the prediction, 90 %."""
     measured: float | None = None
     spread: float | None = None
@@ -53,44 +52,45 @@ class Rated(NamedTuple):
 def throughput_figure(rated: Sequence[Rated]) -> Picture | None:
     """Bars of predicted and measured examples per second; whiskers are 90 % of a prediction, with
     what calibration leaves open, and 95 % or the range of repeats of a measurement."""
-    worlds = any(r.measured for r in rated)
+    worlds = any(r.predicted for r in rated), any(r.measured for r in rated)
     labels = [r.label for r in rated]
-    with style():
-        figure, (axes,) = new_figure(1.3 + high(labels, 0.75 if worlds else 0.45))
-        rows_of(axes, labels)
-        top = max(max(r.predicted, r.measured or 0.0) for r in rated)
-        widest = 0.0
-        for y, r in enumerate(rated):
+    figure, (axes,) = new_figure(1.3 + high(labels, 0.75 if all(worlds) else 0.45))
+    rows_of(axes, labels)
+    top = max(max(r.predicted or 0.0, r.measured or 0.0) for r in rated)
+    widest = 0.0
+    for y, r in enumerate(rated):
+        bars, error = [], ""
+        if r.predicted:
             low, high_end = r.interval or (r.predicted, r.predicted)
             apart = max(0.0, r.predicted - low), max(0.0, high_end - r.predicted)
-            bars = [("predicted", r.predicted, PREDICTED, apart, "")]
-            if r.measured:
-                half = (r.spread or 0.0) * r.measured
-                error = text.percent(r.predicted / r.measured - 1, signed=True)
-                bars[0] = (*bars[0][:4], f"  ({error})")
-                bars.append(("measured", r.measured, MEASURED, (half, half), ""))
-            for k, (world, value, fill, (less, more), note) in enumerate(bars):
-                place = y + 0.19 * (2 * k - 1) if worlds else y
-                (bar,) = axes.barh(
-                    place, value, 0.34, color=fill, label=world if y == 0 else None
-                )  # fmt: skip
-                ends = f", {text.rate(value - less)} to {text.rate(value + more)}" * bool(more)
-                tip(bar, f"{r.label}, {world}: {text.rate(value)} examples/s{ends}")
-                if less or more:
-                    reach = [[less], [more]]
-                    axes.errorbar(value, place, xerr=reach, color=INK, capsize=3, linewidth=1.2)
-                end, words = value + more + 0.012 * top, text.rate(value) + note
-                axes.text(end, place, words, va="center", fontsize=9)
-                widest = max(widest, value + more)
-        axes.set_xlim(0, max(1.2 * top, (1.36 if narrow() else 1.17) * widest))
-        axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
-        alone = "; whiskers: 90 %" * any(r.interval for r in rated)
-        said = "; whiskers: 90 % predicted, 95 % or range measured" if worlds else alone
-        along(axes, f"throughput (examples/s){said}")
-        if worlds:
-            legend(figure, 2)
-        title = "Predicted and measured throughput" if worlds else "Predicted throughput"
-        return finish(figure, "throughput", title)
+            bars.append(("predicted", r.predicted, PREDICTED, apart))
+        if r.measured:
+            half = (r.spread or 0.0) * r.measured
+            bars.append(("measured", r.measured, MEASURED, (half, half)))
+        if r.predicted and r.measured:
+            error = f"  ({text.percent(r.predicted / r.measured - 1, signed=True)})"
+        for k, (world, value, fill, (less, more)) in enumerate(bars):
+            place = y + 0.19 * (2 * k - 1) if len(bars) > 1 else y
+            (bar,) = axes.barh(
+                place, value, 0.34, color=fill, label=world if y == 0 else None
+            )  # fmt: skip
+            ends = f", {text.rate(value - less)} to {text.rate(value + more)}" * bool(more)
+            tip(bar, f"{r.label}, {world}: {text.rate(value)} examples/s{ends}")
+            if less or more:
+                reach = [[less], [more]]
+                axes.errorbar(value, place, xerr=reach, color=INK, capsize=3, linewidth=1.2)
+            words = text.rate(value) + error * (k == 0)
+            axes.text(value + more + 0.012 * top, place, words, va="center", fontsize=9)
+            widest = max(widest, value + more)
+    axes.set_xlim(0, max(1.2 * top, (1.36 if narrow() else 1.17) * widest))
+    axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
+    there = all(worlds) or any(r.interval or r.spread for r in rated)
+    said = {(True, True): "90 % predicted, 95 % or range measured", (False, True): "95 %"}
+    along(axes, "throughput (examples/s)" + f"; whiskers: {said.get(worlds, '90 %')}" * there)
+    if all(worlds):
+        legend(figure, 2)
+    title = {(True, True): "Predicted and measured", (False, True): "Measured"}
+    return finish(figure, "throughput", f"{title.get(worlds, 'Predicted')} throughput")
 
 
 @for_any_window
@@ -107,31 +107,30 @@ def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     if not effects:
         return None
     labels = [label for label, _ in rows]
-    with style():
-        figure, (axes,) = new_figure(1.6 + high(labels, 0.46))
-        rows_of(axes, labels)
-        widest = max(sum(parts.values()) for _, parts in rows)
-        left, least = [0.0] * len(rows), 130 if narrow() else 55
-        edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.6}
-        for effect in effects:
-            fill, milli = colour(effect), [1e3 * max(0.0, p.get(effect, 0.0)) for _, p in rows]
-            name = naming.effect(effect)
-            bars = axes.barh(range(len(rows)), milli, 0.66, left, label=name, color=fill, **edge)
-            words: dict[str, Any] = {
-                "ha": "center",
-                "va": "center",
-                "fontsize": 8,
-                "color": _contrast(fill),
-            }
-            for y, (bar, width) in enumerate(zip(bars, milli, strict=True)):
-                tip(bar, f"{labels[y]}: {name} {text.seconds(width / 1e3)}")
-                if width > least * widest:  # a number only where it fits
-                    axes.text(left[y] + width / 2, y, f"{width:.3g}", **words)
-                left[y] += width
-        along(axes, "mean time of one iteration of a training loop (ms)")
-        legend(figure, 5)
-        title = "Where an iteration's time goes, predicted and measured"
-        return finish(figure, "breakdown", title)
+    figure, (axes,) = new_figure(1.6 + high(labels, 0.46))
+    rows_of(axes, labels)
+    widest = max(sum(parts.values()) for _, parts in rows)
+    left, least = [0.0] * len(rows), 130 if narrow() else 55
+    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.6}
+    for effect in effects:
+        fill, milli = colour(effect), [1e3 * max(0.0, p.get(effect, 0.0)) for _, p in rows]
+        name = naming.effect(effect)
+        bars = axes.barh(range(len(rows)), milli, 0.66, left, label=name, color=fill, **edge)
+        words: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "fontsize": 8,
+            "color": _contrast(fill),
+        }
+        for y, (bar, width) in enumerate(zip(bars, milli, strict=True)):
+            tip(bar, f"{labels[y]}: {name} {text.seconds(width / 1e3)}")
+            if width > least * widest:  # a number only where it fits
+                axes.text(left[y] + width / 2, y, f"{width:.3g}", **words)
+            left[y] += width
+    along(axes, "mean time of one iteration of a training loop (ms)")
+    legend(figure, 5)
+    title = "Where an iteration's time goes, predicted and measured"
+    return finish(figure, "breakdown", title)
 
 
 def _contrast(fill: str) -> str:
@@ -149,26 +148,25 @@ def utilisation_figure(c: Comparison, name: str) -> Picture | None:
     shown = ordered[:3] + [key for key in ordered[3:] if both[key] >= IDLE]
     if not shown:
         return None
-    with style():
-        names = [naming.resource(key) for key in shown]
-        figure, (axes,) = new_figure(1.2 + high(names, 0.42 if p and m else 0.3))
-        rows_of(axes, names)
-        for y, key in enumerate(shown):
-            apart = 0.18 if p and m else 0.0
-            for shift, values, fill in ((-apart, p, PREDICTED), (apart, m, MEASURED)):
-                if values.get(key) is not None:
-                    busy = 100 * values[key]
-                    (bar,) = axes.barh(y + shift, busy, 0.32 if apart else 0.6, color=fill)
-                    tip(bar, f"{key}: {text.percent(values[key])} busy")
-                    axes.text(busy + 1, y + shift, f"{busy:.0f}", va="center", fontsize=8)
-        axes.set_xlim(0, max(105.0, 112 * max(both.values())))
-        along(axes, "busy share of the resource in the counted steps (%)")
-        from matplotlib.patches import Patch
+    names = [naming.resource(key) for key in shown]
+    figure, (axes,) = new_figure(1.2 + high(names, 0.42 if p and m else 0.3))
+    rows_of(axes, names)
+    for y, key in enumerate(shown):
+        apart = 0.18 if p and m else 0.0
+        for shift, values, fill in ((-apart, p, PREDICTED), (apart, m, MEASURED)):
+            if values.get(key) is not None:
+                busy = 100 * values[key]
+                (bar,) = axes.barh(y + shift, busy, 0.32 if apart else 0.6, color=fill)
+                tip(bar, f"{key}: {text.percent(values[key])} busy")
+                axes.text(busy + 1, y + shift, f"{busy:.0f}", va="center", fontsize=8)
+    axes.set_xlim(0, max(105.0, 112 * max(both.values())))
+    along(axes, "busy share of the resource in the counted steps (%)")
+    from matplotlib.patches import Patch
 
-        worlds = (("predicted", PREDICTED, p), ("measured", MEASURED, m))
-        handles = [Patch(color=fill, label=world) for world, fill, there in worlds if there]
-        legend(figure, 2, handles=handles)
-        return finish(figure, name, f"{c.label}: how busy each resource was")
+    worlds = (("predicted", PREDICTED, p), ("measured", MEASURED, m))
+    handles = [Patch(color=fill, label=world) for world, fill, there in worlds if there]
+    legend(figure, 2, handles=handles)
+    return finish(figure, name, f"{c.label}: how busy each resource was")
 
 
 @for_any_window
@@ -178,21 +176,20 @@ def loss_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     curves = [curve for curve in curves if curve[1]]
     if not curves:
         return None
-    with style():
-        figure, (axes,) = new_figure(3.4)
-        for k, (label, x, y) in enumerate(curves):
-            marks: dict[str, Any] = {}
-            if len(curves) > 1:  # told apart by more than colour
-                marks = {"marker": MARKERS[k % len(MARKERS)], "markevery": max(1, len(x) // 12)}
-            fill = LINES[k % len(LINES)]
-            axes.plot(x, y, color=fill, markersize=3.5, linewidth=1.6, label=label, **marks)
-        grid_of(axes)
-        axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
-        along(axes, "examples trained on, all loops (warm-up included)")
-        axes.set_ylabel("training loss (nats per example)")
-        if len(curves) > 1:
-            legend(figure, 2)
-        return finish(figure, "loss", "Training loss of the real runs")
+    figure, (axes,) = new_figure(3.4)
+    for k, (label, x, y) in enumerate(curves):
+        marks: dict[str, Any] = {}
+        if len(curves) > 1:  # told apart by more than colour
+            marks = {"marker": MARKERS[k % len(MARKERS)], "markevery": max(1, len(x) // 12)}
+        fill = LINES[k % len(LINES)]
+        axes.plot(x, y, color=fill, markersize=3.5, linewidth=1.6, label=label, **marks)
+    grid_of(axes)
+    axes.xaxis.set_major_formatter(lambda value, _: text.tick(value))
+    along(axes, "examples trained on, all loops (warm-up included)")
+    axes.set_ylabel("training loss (nats per example)")
+    if len(curves) > 1:
+        legend(figure, 2)
+    return finish(figure, "loss", "Training loss of the real runs")
 
 
 def _loss_curve(c: Comparison) -> tuple[list[float], list[float]]:

@@ -15,8 +15,8 @@ from recsim_train.config.experiment import Data
 from recsim_train.config.validate import parse
 from recsim_train.report import anatomy, compression, cost, naming, text, what_if
 from recsim_train.report.document import (
+    Cell,
     Chapter,
-    Column,
     Document,
     Lines,
     TextTable,
@@ -41,7 +41,7 @@ def finished(runs: Sequence[RunRecord], examples: float | None = None) -> Docume
 
     said = [Lines(stopped(said_of(run)), lead=_title(run)) for run in runs]
     places = Lines([str(run.path) for run in runs], mark="note")
-    return Document(items=[Chapter("", [run_table(runs), *said, places])])
+    return Document(items=[Chapter("", [run_table(runs, "as in the experiment"), *said, places])])
 
 
 def limits(summary: Summary) -> list[str]:
@@ -54,12 +54,12 @@ def limits(summary: Summary) -> list[str]:
     ]
 
 
-def run_table(runs: Sequence[RunRecord]) -> TextTable:
-    """One run a row; empty columns are left out."""
+def run_table(runs: Sequence[RunRecord], order: str) -> TextTable:
+    """One run a row. ``order``: which the runs are in."""
     found = [run.summary for run in runs]
     counts = [d.synchronisation.elp for d in found]
     failing = [d.facts.reliability for d in found]
-    columns: dict[str, list[str]] = {
+    columns: dict[str, Sequence[str | Cell]] = {
         "strategy": [_title(run) for run in runs],
         "world": [run.world for run in runs],
         "examples/s": [_rate(d, d.world) for d in found],
@@ -90,13 +90,7 @@ def run_table(runs: Sequence[RunRecord]) -> TextTable:
     words = ("strategy", "world", "threads", "compression", "what binds", "bound by", "status")
     one = len({run.world for run in runs}) == 1  # which the page's title says
     where = _WHERE | ({"world": Where.SHORT} if one else {})
-    return TextTable(
-        [
-            Column(name, cells, name in words, where.get(name, Where.ALL))
-            for name, cells in columns.items()
-            if any(c != text.NONE for c in cells)
-        ]
-    )
+    return TextTable.filled(columns, words, where, order=order)
 
 
 _WHERE = {

@@ -65,6 +65,8 @@ def _show(item: doc.Item, out: Console) -> None:
                 if number:
                     out.print()
                 out.print(table)
+            if item.ordered:
+                out.print(item.ordered, style=_STYLES["note"], markup=False, soft_wrap=True)
         case doc.Lines():
             _lines(item, out)
 

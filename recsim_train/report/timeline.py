@@ -18,7 +18,6 @@ from recsim_train.report.drawing import (
     legend,
     new_figure,
     rows_of,
-    style,
 )
 from recsim_train.results.rundir import RunRecord
 from recsim_train.results.summary import SERVED, folded
@@ -46,22 +45,21 @@ def timeline_figure(c: Comparison, name: str) -> Picture | None:
     if not shown:
         return None
     counts = [len(lanes) for _, lanes in shown]
-    with style():
-        height, ratios = 1.5 + sum(0.55 + 0.27 * n for n in counts), [n + 1 for n in counts]
-        figure, axes = new_figure(
-            height, len(shown), sharex=True, gridspec_kw={"height_ratios": ratios}
-        )
-        present: dict[str, None] = {}
-        for axis, (title, lanes) in zip(axes, shown, strict=True):
-            _draw_lanes(axis, lanes, present)
-            axis.set_title(title, loc="left", fontsize=10, fontweight="bold")
-        axes[-1].set_xlim(0, 1e3 * span)
-        along(
-            axes[-1],
-            "time since the first counted iteration began (ms); pale: a server's work for it",
-        )
-        _effects_legend(figure, present)
-        return finish(figure, name, f"{c.label}: the first {text.seconds(span)} that count")
+    height, ratios = 1.5 + sum(0.55 + 0.27 * n for n in counts), [n + 1 for n in counts]
+    figure, axes = new_figure(
+        height, len(shown), sharex=True, gridspec_kw={"height_ratios": ratios}
+    )
+    present: dict[str, None] = {}
+    for axis, (title, lanes) in zip(axes, shown, strict=True):
+        _draw_lanes(axis, lanes, present)
+        axis.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    axes[-1].set_xlim(0, 1e3 * span)
+    along(
+        axes[-1],
+        "time since the first counted iteration began (ms); pale: a server's work for it",
+    )
+    _effects_legend(figure, present)
+    return finish(figure, name, f"{c.label}: the first {text.seconds(span)} that count")
 
 
 def _draw_lanes(axes: Axes, lanes: Sequence[Lane], present: dict[str, None]) -> None:

@@ -19,7 +19,6 @@ from recsim_train.report.drawing import (
     narrow,
     new_figure,
     rows_of,
-    style,
     tip,
 )
 from recsim_train.results.figures import Summary
@@ -186,32 +185,27 @@ def what_if_figure(summary: Summary, name: str, label: str) -> Picture | None:
     found = telling(summary)[:14]
     if not found:
         return None
-    with style():
-        names = [name_of(resource) for resource, _, _ in found]
-        figure, (axes,) = new_figure(1.1 + high(names, 0.32))
-        rows_of(axes, names)
-        widest = max(abs(change) + error for _, change, error in found)
-        for y, (_, change, error) in enumerate(found):
-            fill = MEASURED if change > 0 else PREDICTED
-            (drawn,) = axes.barh(y, 100 * change, 0.62, color=fill)
-            way, around = text.percent(change, signed=True), text.percent(error)
-            tip(drawn, f"{names[y]}: {way} ± {around} (95 %)")
-            if error > 0.0005:
-                bar = 100 * error
-                axes.errorbar(100 * change, y, xerr=bar, color=INK, capsize=2.5, linewidth=1.0)
-            end = change + (error + 0.015 * widest) * (1 if change > 0 else -1)
-            side = "left" if change > 0 else "right"
-            axes.text(100 * end, y, way, ha=side, va="center", fontsize=8)
-        axes.axvline(0, color=GRID, linewidth=1.0)
-        low = min(0.0, *(c - e for _, c, e in found))
-        most = max(0.0, *(c + e for _, c, e in found))
-        room = (0.3 if narrow() else 0.16) * (most - low)
-        axes.set_xlim(
-            100 * (low - (room if low < 0 else 0)), 100 * (most + (room if most > 0 else 0))
-        )
-        axes.spines["left"].set_visible(False)
-        along(axes, "change of the predicted throughput (%)")
-        title = (
-            f"{label}: what 10 % more of each resource or price, or one more server, would change"
-        )
-        return finish(figure, name, title)
+    names = [name_of(resource) for resource, _, _ in found]
+    figure, (axes,) = new_figure(1.1 + high(names, 0.32))
+    rows_of(axes, names)
+    widest = max(abs(change) + error for _, change, error in found)
+    for y, (_, change, error) in enumerate(found):
+        fill = MEASURED if change > 0 else PREDICTED
+        (drawn,) = axes.barh(y, 100 * change, 0.62, color=fill)
+        way, around = text.percent(change, signed=True), text.percent(error)
+        tip(drawn, f"{names[y]}: {way} ± {around} (95 %)")
+        if error > 0.0005:
+            bar = 100 * error
+            axes.errorbar(100 * change, y, xerr=bar, color=INK, capsize=2.5, linewidth=1.0)
+        end = change + (error + 0.015 * widest) * (1 if change > 0 else -1)
+        side = "left" if change > 0 else "right"
+        axes.text(100 * end, y, way, ha=side, va="center", fontsize=8)
+    axes.axvline(0, color=GRID, linewidth=1.0)
+    low = min(0.0, *(c - e for _, c, e in found))
+    most = max(0.0, *(c + e for _, c, e in found))
+    room = (0.3 if narrow() else 0.16) * (most - low)
+    axes.set_xlim(100 * (low - (room if low < 0 else 0)), 100 * (most + (room if most > 0 else 0)))
+    axes.spines["left"].set_visible(False)
+    along(axes, "change of the predicted throughput (%)")
+    title = f"{label}: what 10 % more of each resource or price, or one more server, would change"
+    return finish(figure, name, title)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from recsim_train.config.sweep import written
@@ -22,7 +23,6 @@ from recsim_train.report.drawing import (
     narrow,
     new_figure,
     rows_of,
-    style,
     tip,
     wrapped,
 )
@@ -40,10 +40,11 @@ MOST_CELLS = 24
 """Columns or rows of a map that can still be read."""
 
 
-def draw(findings: SweepFindings) -> dict[str, Picture]:
-    """Every figure that the sweep has something to show in, by name."""
-    drawn = (scaling_figure(findings), map_figure(findings), binding_figure(findings))
-    return {picture.name: picture for picture in drawn if picture is not None}
+def draw(findings: SweepFindings) -> Iterator[Picture | None]:
+    """Every figure that the sweep has something to show in."""
+    yield scaling_figure(findings)
+    yield map_figure(findings)
+    yield binding_figure(findings)
 
 
 @for_any_window
@@ -55,59 +56,58 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
         return None
     from matplotlib.ticker import LogLocator, NullLocator
 
-    with style():
-        figure, (axes,) = new_figure(4.6 + (0.17 * len(lines) if narrow() else 0.0))
-        for k, line in enumerate(lines):
-            at = [x.number(dot.value) for dot in line.dots]
-            rows = [dot.row for dot in line.dots]
-            speed = [r.examples_per_second or 0.0 for r in rows]
-            fill, marker = LINES[k % len(LINES)], MARKERS[k % len(MARKERS)]
-            ends = [r.interval90() or UNKNOWN for r in rows]
-            half = [0.0 if i == UNKNOWN else (i[1] - i[0]) / 2 for i in ends]
-            axes.errorbar(
-                at, speed, yerr=half, color=fill, marker=marker, markersize=5, capsize=2.5,
-                linewidth=1.8, elinewidth=1.0, label=line.label, zorder=3,
-            )  # fmt: skip
-            for place, dot, eps in zip(at, line.dots, speed, strict=True):
-                said = f"{line.label}, {x.label} {written(dot.value)}: {text.rate(eps)} examples/s"
-                (point,) = axes.plot([place], [eps], marker="o", markersize=9, alpha=0.0, zorder=5)
-                tip(point, f"{said}; {binding(dot.row)} binds")
-            bounds = [r.bound_eps for r in rows if r.bound_eps]
-            if len(bounds) == len(rows) and len(lines) <= _MOST_BOUNDS:
-                axes.plot(at, bounds, color=fill, linestyle=(0, (4, 3)), linewidth=1.1, alpha=0.8)
-            gone = [x.number(value) for value in line.missing]
-            bottom = axes.get_xaxis_transform()
-            axes.plot(
-                gone, [0.03] * len(gone), transform=bottom, color=fill, marker="x", markersize=8,
-                markeredgewidth=2, linestyle="none", zorder=4,
-            )  # fmt: skip
-        notes = ["whiskers: 90 %"] * any(r.interval90() for r in findings.done)
-        if len(lines) <= _MOST_BOUNDS:
-            notes.append("dashed: the bound that nothing can beat")
-        if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:
-            first = [line.dots[0] for line in lines]
-            slope = max((d.row.examples_per_second or 0.0) / x.number(d.value) for d in first)
-            over = [x.numbers[0], x.numbers[-1]]
-            axes.plot(over, [slope * n for n in over], color=GRID, linestyle=":", linewidth=1.6)
-            notes.append("dotted: linear")
-        if any(line.missing for line in lines):
-            notes.append("×: no figure (does not fit, or failed)")
-        grows = _numeric_ticks(axes, x)
-        if grows and x.key in SCALING:
-            axes.set_yscale("log")  # then linear scaling is a straight line
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_minor_locator(NullLocator())
-        else:
-            top = max(d.row.examples_per_second or 0.0 for line in lines for d in line.dots)
-            axes.set_ylim(0, 1.25 * top)
-        along(axes, f"{_named(x)} ({'; '.join(notes)})")
-        axes.set_ylabel("predicted throughput (examples/s)")
-        axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
-        grid_of(axes)
-        legend(figure, 3)
-        best = findings.best_of
-        rest = f"; of {', '.join(a.label for a in best)} the best value" if best else ""
-        return finish(figure, "scaling", f"Predicted throughput over {x.label}{rest}")
+    figure, (axes,) = new_figure(4.6 + (0.17 * len(lines) if narrow() else 0.0))
+    for k, line in enumerate(lines):
+        at = [x.number(dot.value) for dot in line.dots]
+        rows = [dot.row for dot in line.dots]
+        speed = [r.examples_per_second or 0.0 for r in rows]
+        fill, marker = LINES[k % len(LINES)], MARKERS[k % len(MARKERS)]
+        ends = [r.interval90() or UNKNOWN for r in rows]
+        half = [0.0 if i == UNKNOWN else (i[1] - i[0]) / 2 for i in ends]
+        axes.errorbar(
+            at, speed, yerr=half, color=fill, marker=marker, markersize=5, capsize=2.5,
+            linewidth=1.8, elinewidth=1.0, label=line.label, zorder=3,
+        )  # fmt: skip
+        for place, dot, eps in zip(at, line.dots, speed, strict=True):
+            said = f"{line.label}, {x.label} {written(dot.value)}: {text.rate(eps)} examples/s"
+            (point,) = axes.plot([place], [eps], marker="o", markersize=9, alpha=0.0, zorder=5)
+            tip(point, f"{said}; {binding(dot.row)} binds")
+        bounds = [r.bound_eps for r in rows if r.bound_eps]
+        if len(bounds) == len(rows) and len(lines) <= _MOST_BOUNDS:
+            axes.plot(at, bounds, color=fill, linestyle=(0, (4, 3)), linewidth=1.1, alpha=0.8)
+        gone = [x.number(value) for value in line.missing]
+        bottom = axes.get_xaxis_transform()
+        axes.plot(
+            gone, [0.03] * len(gone), transform=bottom, color=fill, marker="x", markersize=8,
+            markeredgewidth=2, linestyle="none", zorder=4,
+        )  # fmt: skip
+    notes = ["whiskers: 90 %"] * any(r.interval90() for r in findings.done)
+    if len(lines) <= _MOST_BOUNDS:
+        notes.append("dashed: the bound that nothing can beat")
+    if x.key in SCALING and x.numbers is not None and len(x.numbers) > 1:
+        first = [line.dots[0] for line in lines]
+        slope = max((d.row.examples_per_second or 0.0) / x.number(d.value) for d in first)
+        over = [x.numbers[0], x.numbers[-1]]
+        axes.plot(over, [slope * n for n in over], color=GRID, linestyle=":", linewidth=1.6)
+        notes.append("dotted: linear")
+    if any(line.missing for line in lines):
+        notes.append("×: no figure (does not fit, or failed)")
+    grows = _numeric_ticks(axes, x)
+    if grows and x.key in SCALING:
+        axes.set_yscale("log")  # then linear scaling is a straight line
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        top = max(d.row.examples_per_second or 0.0 for line in lines for d in line.dots)
+        axes.set_ylim(0, 1.25 * top)
+    along(axes, f"{_named(x)} ({'; '.join(notes)})")
+    axes.set_ylabel("predicted throughput (examples/s)")
+    axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
+    grid_of(axes)
+    legend(figure, 3)
+    best = findings.best_of
+    rest = f"; of {', '.join(a.label for a in best)} the best value" if best else ""
+    return finish(figure, "scaling", f"Predicted throughput over {x.label}{rest}")
 
 
 def _numeric_ticks(axes: Axes, x: Axis) -> bool:
@@ -138,16 +138,15 @@ def map_figure(findings: SweepFindings) -> Picture | None:
     if not names:
         return None
     height = 0.75 + 0.42 * len(second.values)
-    with style():
-        figure, axes = new_figure(1.0 + height * len(names), len(names))
-        top = max(r.examples_per_second or 0.0 for r in findings.done)
-        for axis, name in zip(axes, names, strict=True):
-            _draw_map(axis, findings, name, first, second, top)
-        axes[-1].set_xlabel(_named(first))
-        title = f"Predicted throughput (examples/s) over {first.label} and {second.label}"
-        others = [a.label for a in findings.free if a not in (first, second)]
-        rest = f"; of {', '.join(others)} the best value" if others else ""
-        return finish(figure, "map", title + rest)
+    figure, axes = new_figure(1.0 + height * len(names), len(names))
+    top = max(r.examples_per_second or 0.0 for r in findings.done)
+    for axis, name in zip(axes, names, strict=True):
+        _draw_map(axis, findings, name, first, second, top)
+    axes[-1].set_xlabel(_named(first))
+    title = f"Predicted throughput (examples/s) over {first.label} and {second.label}"
+    others = [a.label for a in findings.free if a not in (first, second)]
+    rest = f"; of {', '.join(others)} the best value" if others else ""
+    return finish(figure, "map", title + rest)
 
 
 def _named(axis: Axis) -> str:
@@ -206,25 +205,24 @@ def binding_figure(findings: SweepFindings) -> Picture | None:
     from matplotlib.patches import Patch
 
     fills = dict(zip(findings.bindings, (*LINES, *SPARE) * 3, strict=False))
-    with style():
-        names = [line.label for line in lines]
-        legends = len(fills) if narrow() else (len(fills) + 1) // 2
-        figure, (axes,) = new_figure(1.3 + high(names, 0.36) + 0.2 * legends)
-        for y, line in enumerate(lines):
-            for dot in line.dots:
-                place = x.values.index(dot.value)
-                what = binding(dot.row)
-                (bar,) = axes.barh(y, 0.94, 0.7, place - 0.47, color=fills[what])
-                tip(bar, f"{line.label}, {x.label} {written(dot.value)}: {what}")
-            for value in line.missing:
-                axes.text(x.values.index(value), y, "×", ha="center", va="center", fontsize=11)
-        rows_of(axes, names, grid=False)
-        axes.set_xticks(range(len(x.values)), _cells(x))
-        axes.set_xlim(-0.6, len(x.values) - 0.4)
-        axes.set_xlabel(_named(x))
-        axes.spines["left"].set_visible(False)
-        axes.tick_params(length=0)
-        shown = {binding(d.row) for line in lines for d in line.dots}
-        handles = [Patch(color=fills[n], label=n) for n in findings.bindings if n in shown]
-        legend(figure, 2, handles=handles)
-        return finish(figure, "binding", f"What binds, over {x.label}")
+    names = [line.label for line in lines]
+    legends = len(fills) if narrow() else (len(fills) + 1) // 2
+    figure, (axes,) = new_figure(1.3 + high(names, 0.36) + 0.2 * legends)
+    for y, line in enumerate(lines):
+        for dot in line.dots:
+            place = x.values.index(dot.value)
+            what = binding(dot.row)
+            (bar,) = axes.barh(y, 0.94, 0.7, place - 0.47, color=fills[what])
+            tip(bar, f"{line.label}, {x.label} {written(dot.value)}: {what}")
+        for value in line.missing:
+            axes.text(x.values.index(value), y, "×", ha="center", va="center", fontsize=11)
+    rows_of(axes, names, grid=False)
+    axes.set_xticks(range(len(x.values)), _cells(x))
+    axes.set_xlim(-0.6, len(x.values) - 0.4)
+    axes.set_xlabel(_named(x))
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(length=0)
+    shown = {binding(d.row) for line in lines for d in line.dots}
+    handles = [Patch(color=fills[n], label=n) for n in findings.bindings if n in shown]
+    legend(figure, 2, handles=handles)
+    return finish(figure, "binding", f"What binds, over {x.label}")

@@ -13,12 +13,11 @@ from recsim_train.report import cost, text
 from recsim_train.report import document as doc
 from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.findings import Findings
 from recsim_train.report.glossary import glossary
 from recsim_train.report.runs import data_of
 from recsim_train.report.tiles import throughput
 from recsim_train.report.winner import UNKNOWN
-from recsim_train.report.write import Report, kept
+from recsim_train.report.write import Report
 from recsim_train.results.commands import local_profile, reproducing
 from recsim_train.results.folder import base_path, writable
 from recsim_train.results.row import Row
@@ -33,19 +32,6 @@ MOST_ANSWERS = 6
 """Cards of them."""
 MOST_LISTED = 2000
 """Points that the page lists; the Parquet file has all."""
-HEADS = (
-    "strategy",
-    "settings",
-    "examples/step",
-    "predicted",
-    "90 % interval",
-    "bound",
-    "payload/step",
-    "memory",
-    cost.HEAD,
-    "bound by",
-)
-_WORDS = ("strategy", "settings", "bound by")
 
 
 def swept(
@@ -59,17 +45,7 @@ def swept(
     page, written = Where.PAGE, Where.WRITTEN
     points = [(findings.strategy(row), row) for row in record.rows]
     large = len(points) > MOST_ROWS
-    priced = any(row.currency for row in record.rows)
     profiles = sorted({str(row.profile) for row in record.rows})
-
-    def table(points: Sequence[tuple[str, Row]], where: Where) -> doc.TextTable:
-        rows = [_cells(findings, name, row) for name, row in points]
-        whole = doc.TextTable.of(HEADS, rows, _WORDS, where=where)
-        left_out = [cost.HEAD] * (not priced) + ["90 % interval"] * (
-            not any(row.interval90() for row in findings.done)
-        )
-        shown = [c for c in whole.columns if c.name not in left_out]
-        return replace(whole, columns=shown)
 
     def figure(name: str) -> list[doc.Picture]:
         return [replace(drawn[name], where=Where.WRITTEN)] if name in drawn else []
@@ -87,9 +63,11 @@ def swept(
         "profile; memory is the fullest host's.",
         f"Profile{'s' if len(profiles) > 1 else ''}: {', '.join(profiles)}.",
     ]
+    first = "of those that tie with the fastest, the one that needs least; then the fastest"
+    best = _table(findings, findings.best, f"{'fewest examples a step; ' * sized}{first}")
     data = _data(record)
     shown: list[doc.Item] = [
-        table(findings.best if large else points, Where.TERMINAL),
+        best if large else _table(findings, points),
         doc.Lines(stopped(findings.findings), lead="best"),
         doc.Lines(findings.notes, lead="caveat", mark="off"),
         doc.Lines([str(record.path)], mark="note"),
@@ -99,18 +77,18 @@ def swept(
         at = ", at each number of examples a step," if sized else ""
         said = [f"the best point of each strategy{at} of {len(points)} points"]
         shown[1:1] = [doc.Lines(said, mark="note"), doc.Lines(changes, lead="binds")]
-    listed = table(points[:MOST_LISTED], page)
+    listed = _table(findings, points[:MOST_LISTED])
     numbers = doc.Column("point", [str((row.number or 0) + 1) for _, row in points[:MOST_LISTED]])
     more = f"{len(points) - MOST_LISTED} more points are in sweep.parquet"
     every = [
         doc.Lines(stopped(findings.findings)),
         doc.Lines(explained, mark="note", listed=False),
         doc.Lines([f"{more}."] if len(points) > MOST_LISTED else []),
-        doc.TextTable([numbers, *listed.columns]),
+        replace(listed, columns=[numbers, *listed.columns]),
     ]
-    best = [
+    chosen = [
         doc.Lines(stopped(findings.findings), Where.MARKDOWN),
-        table(findings.best, written),
+        best,
         doc.Lines(data, Where.MARKDOWN, title="Data"),
     ]
     binds = [*figure("binding"), doc.Lines(changes)]
@@ -123,7 +101,7 @@ def swept(
         items=[
             doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
             doc.Chapter("", shown, Where.TERMINAL),
-            doc.Chapter(each, best, written, "best"),
+            doc.Chapter(each, chosen, written, "best"),
             doc.Chapter("Throughput", figure("scaling"), written, "scaling"),
             doc.Chapter("All points", every, page, "points", folded=True),
             doc.Chapter("Over two settings", figure("map"), written, "map", folded=True),
@@ -177,24 +155,30 @@ def _data(record: SweepRecord) -> list[str]:
     return data_of([{"data": data}])
 
 
-def _cells(findings: SweepFindings, name: str, row: Row) -> list[str]:
-    """One row of the table, by `HEADS`."""
-    if not row.examples_per_second:
-        failed = [text.NONE] * (len(HEADS) - 4)
-        said = f"{row.status}: {row.why}"
-        return [name, findings.settings(row), text.exact(row.examples_per_step), *failed, said]
-    return [
-        name,
-        findings.settings(row) or text.NONE,
-        text.exact(row.examples_per_step),
-        text.rate(row.examples_per_second),
-        text.between(row.interval90()),
-        text.rate(row.bound_eps),
-        text.size(row.bytes_per_step),
-        text.percent(row.memory_share),
-        cost.of_row(row),
-        binding(row),
-    ]
+def _table(
+    findings: SweepFindings,
+    points: Sequence[tuple[str, Row]],
+    order: str = "as in the sweep",
+) -> doc.TextTable:
+    """One point a row."""
+    rows = [row for _, row in points]
+    columns: dict[str, Sequence[str | doc.Cell]] = {
+        "strategy": [name for name, _ in points],
+        "settings": [findings.settings(row) or text.NONE for row in rows],
+        "examples/step": [text.exact(row.examples_per_step) for row in rows],
+        "predicted": [text.rate(row.examples_per_second) for row in rows],
+        "90 % interval": [text.between(row.interval90()) for row in rows],
+        "bound": [text.rate(row.bound_eps) for row in rows],
+        "payload/step": [text.size(row.bytes_per_step) for row in rows],
+        "memory": [text.percent(row.memory_share) for row in rows],
+        cost.HEAD: [cost.of_row(row) for row in rows],
+        "AUC": [text.number(row.auc, 4) for row in rows],
+        "NE": [text.number(row.normalized_entropy, 4) for row in rows],
+        "bound by": [
+            binding(row) if row.examples_per_second else f"{row.status}: {row.why}" for row in rows
+        ],
+    }
+    return doc.TextTable.filled(columns, ("strategy", "settings", "bound by"), order=order)
 
 
 def notes(findings: SweepFindings) -> Sequence[str]:
@@ -226,14 +210,17 @@ def report_on_sweep(place: Path, out: Path | None = None) -> Report:
     sweep = SweepFindings(read_sweep(place))
     if not sweep.record.rows:
         raise UserError(f"{place}: no point of this sweep has a prediction")
-    pictures: Mapping[str, doc.Picture] = {}
     if out is not None:
         writable(out)
-        pictures = draw(sweep)
-    said = swept(sweep, pictures, _repeating(sweep.record))
-    rows = [row.document for row in sweep.record.rows]
-    made = Report(Findings(()), said, sweep.document(), rows, sweep)
-    return kept(made, pictures, out)
+    commands = _repeating(sweep.record)
+    made = Report(
+        sweep=sweep,
+        compose=lambda pictures: swept(sweep, pictures, commands),
+        draw=lambda: draw(sweep),
+        document=sweep.document(),
+        rows=[row.document for row in sweep.record.rows],
+    )
+    return made.written(out)
 
 
 def _repeating(record: SweepRecord) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import comparison_key, plain
@@ -90,6 +90,9 @@ class Measured:
     """Of the reference work before and after it; None: not known."""
     cpu: dict[str, float] = field(default_factory=dict)
     """As `Predicted.cpu`."""
+    auc: float | None = None
+    """On held-out rows, as the next; None: not measured, or an older folder."""
+    normalized_entropy: float | None = None
 
 
 def regime(binding: Binding | None) -> str:
@@ -177,6 +180,11 @@ class Configuration:
             for name in names
         }
 
+    def quality(self, what: Literal["auc", "normalized_entropy"]) -> float | None:
+        """On held-out rows, median of the repeats; None without any."""
+        known = [value for run in self.runs if (value := getattr(run, what)) is not None]
+        return median(known) if known else None
+
     @property
     def half_width(self) -> float | None:
         """Half of the prediction's interval, relative to the prediction."""
@@ -216,6 +224,8 @@ def row_document(row: Configuration) -> dict[str, Any]:
         **{name: getattr(row, name) for name in FIGURES},
         "error_with_dropped": row.with_dropped.raw_error,
         "bound_error": row.by_bound.raw_error,
+        "auc": row.quality("auc"),
+        "normalized_entropy": row.quality("normalized_entropy"),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from recsim_train.report.drawing import (
     legend,
     narrow,
     new_figure,
-    style,
     tip,
 )
 from recsim_train.validation.configurations import EMULATED_REGIMES, REGIMES, Configuration
@@ -37,12 +36,11 @@ BAND = 0.1
 _RAW, _LINEAR, _ROOFLINE = MEASURED, "#8C8C8C", "#CC79A7"
 
 
-def draw(found: Fidelity) -> dict[str, Picture]:
-    """Every figure that there is something to show in, by name."""
-    if not found.measured:
-        return {}
-    drawn = (scatter_figure(found.measured), error_figure(found))
-    return {picture.name: picture for picture in drawn if picture is not None}
+def draw(found: Fidelity) -> Iterator[Picture | None]:
+    """Every figure that there is something to show in."""
+    if found.measured:
+        yield scatter_figure(found.measured)
+        yield error_figure(found)
 
 
 @for_any_window
@@ -54,39 +52,38 @@ def scatter_figure(rows: Sequence[Configuration]) -> Picture | None:
     strategies = list(dict.fromkeys(row.predicted.strategy for row in rows))
     present = {row.predicted.regime for row in rows}
     regimes = [name for name in (*REGIMES, *EMULATED_REGIMES) if name in present]
-    with style():
-        figure, (axes,) = new_figure(5.4 if narrow() else 6.2)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        ends = _ends(rows)
-        axes.plot(ends, ends, color=INK, linewidth=1.0)
-        for factor in (1 - BAND, 1 + BAND):
-            axes.plot(ends, [factor * end for end in ends], color=GRID, linestyle=(0, (4, 3)))
-        for row in rows:
-            p, measured = row.predicted, row.measured
-            assert measured is not None
-            eps = p.examples_per_second
-            low, high = row.predicted.interval or (eps, eps)
-            fill = LINES[strategies.index(p.strategy) % len(LINES)]
-            drawn = axes.errorbar(
-                [measured], [eps], xerr=[(row.spread or 0.0) * measured],
-                yerr=[[max(0.0, eps - low)], [max(0.0, high - eps)]], color=fill,
-                marker=MARKERS[regimes.index(p.regime) % len(MARKERS)], markersize=6,
-                linestyle="none", elinewidth=0.8, alpha=0.85,
-            )  # fmt: skip
-            error = text.percent(row.raw_error, signed=True)
-            tip(drawn[0], f"{p.label}: {text.rate(eps)}, measured {text.rate(measured)}: {error}")
-        axes.set_xlim(*ends)
-        axes.set_ylim(*ends)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_minor_locator(NullLocator())
-            axis.set_major_formatter(lambda value, _: text.tick(value))
-        grid_of(axes)
-        along(axes, "measured (examples/s)")
-        axes.set_ylabel(f"predicted (examples/s); dashed: ± {BAND:.0%}")
-        _legend(figure, strategies, regimes)
-        return finish(figure, "scatter", "Predicted over measured throughput")
+    figure, (axes,) = new_figure(5.4 if narrow() else 6.2)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    ends = _ends(rows)
+    axes.plot(ends, ends, color=INK, linewidth=1.0)
+    for factor in (1 - BAND, 1 + BAND):
+        axes.plot(ends, [factor * end for end in ends], color=GRID, linestyle=(0, (4, 3)))
+    for row in rows:
+        p, measured = row.predicted, row.measured
+        assert measured is not None
+        eps = p.examples_per_second
+        low, high = row.predicted.interval or (eps, eps)
+        fill = LINES[strategies.index(p.strategy) % len(LINES)]
+        drawn = axes.errorbar(
+            [measured], [eps], xerr=[(row.spread or 0.0) * measured],
+            yerr=[[max(0.0, eps - low)], [max(0.0, high - eps)]], color=fill,
+            marker=MARKERS[regimes.index(p.regime) % len(MARKERS)], markersize=6,
+            linestyle="none", elinewidth=0.8, alpha=0.85,
+        )  # fmt: skip
+        error = text.percent(row.raw_error, signed=True)
+        tip(drawn[0], f"{p.label}: {text.rate(eps)}, measured {text.rate(measured)}: {error}")
+    axes.set_xlim(*ends)
+    axes.set_ylim(*ends)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: text.tick(value))
+    grid_of(axes)
+    along(axes, "measured (examples/s)")
+    axes.set_ylabel(f"predicted (examples/s); dashed: ± {BAND:.0%}")
+    _legend(figure, strategies, regimes)
+    return finish(figure, "scatter", "Predicted over measured throughput")
 
 
 def _ends(rows: Sequence[Configuration]) -> tuple[float, float]:
@@ -112,34 +109,33 @@ def error_figure(found: Fidelity) -> Picture | None:
     raw = [100 * row.raw_error for row in found.measured if row.raw_error is not None]
     from matplotlib.ticker import MaxNLocator
 
-    with style():
-        figure, (signed, absolute) = new_figure(6.4, 2)
-        ends = _bins(max(10.0, *map(abs, raw)))
-        for low, high in pairwise(ends):
-            count = sum(low <= error < high for error in raw)
-            (bar,) = signed.bar(low, count, high - low, align="edge", color=_RAW, edgecolor="white")
-            tip(bar, f"{low:g} to {high:g} %: {count} configurations")
-        signed.axvline(0.0, color=INK, linewidth=1.0)
-        signed.set_xlim(ends[0], ends[-1])
-        signed.yaxis.set_major_locator(MaxNLocator(integer=True))
-        along(signed, "signed error (%): predicted / measured − 1")
-        signed.set_ylabel("configurations")
-        naive = zip(found.baselines, (_LINEAR, _ROOFLINE), strict=True)
-        others = [(b.name, [100 * e for e in b.errors], colour) for b, colour in naive]
-        for name, errors, colour in (("raw", raw, _RAW), *others):
-            ordered = sorted(abs(e) for e in errors)
-            if ordered:
-                shares = [100 * (k + 1) / len(ordered) for k in range(len(ordered))]
-                gone = ": all larger" if ordered[0] > _MOST_SHOWN else ""
-                label = f"{name} ({len(ordered)}){gone}"
-                absolute.step(ordered, shares, where="post", color=colour, label=label)
-        absolute.set_xlim(0.0, min(_MOST_SHOWN, absolute.get_xlim()[1]))
-        absolute.set_ylim(0, 105)
-        along(absolute, "absolute error, at most (%)")
-        absolute.set_ylabel("share of configurations (%)")
-        grid_of(absolute)
-        absolute.legend(fontsize=9)
-        return finish(figure, "errors", "How errors are distributed, beside naive baselines")
+    figure, (signed, absolute) = new_figure(6.4, 2)
+    ends = _bins(max(10.0, *map(abs, raw)))
+    for low, high in pairwise(ends):
+        count = sum(low <= error < high for error in raw)
+        (bar,) = signed.bar(low, count, high - low, align="edge", color=_RAW, edgecolor="white")
+        tip(bar, f"{low:g} to {high:g} %: {count} configurations")
+    signed.axvline(0.0, color=INK, linewidth=1.0)
+    signed.set_xlim(ends[0], ends[-1])
+    signed.yaxis.set_major_locator(MaxNLocator(integer=True))
+    along(signed, "signed error (%): predicted / measured − 1")
+    signed.set_ylabel("configurations")
+    naive = zip(found.baselines, (_LINEAR, _ROOFLINE), strict=True)
+    others = [(b.name, [100 * e for e in b.errors], colour) for b, colour in naive]
+    for name, errors, colour in (("raw", raw, _RAW), *others):
+        ordered = sorted(abs(e) for e in errors)
+        if ordered:
+            shares = [100 * (k + 1) / len(ordered) for k in range(len(ordered))]
+            gone = ": all larger" if ordered[0] > _MOST_SHOWN else ""
+            label = f"{name} ({len(ordered)}){gone}"
+            absolute.step(ordered, shares, where="post", color=colour, label=label)
+    absolute.set_xlim(0.0, min(_MOST_SHOWN, absolute.get_xlim()[1]))
+    absolute.set_ylim(0, 105)
+    along(absolute, "absolute error, at most (%)")
+    absolute.set_ylabel("share of configurations (%)")
+    grid_of(absolute)
+    absolute.legend(fontsize=9)
+    return finish(figure, "errors", "How errors are distributed, beside naive baselines")
 
 
 def _bins(largest: float) -> list[float]:

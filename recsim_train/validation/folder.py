@@ -179,7 +179,8 @@ def measured_of(run: Mapping[str, Any]) -> Measured:
     """A run from its file."""
     speeds = run["speeds"] and MachineSpeeds.model_validate(run["speeds"])
     eps, interval = run["examples_per_second"], _pair(run["interval"])
-    return Measured(run["key"], eps, interval, speeds, run.get("cpu") or {})
+    quality = {name: run.get(name) for name in ("auc", "normalized_entropy")}
+    return Measured(run["key"], eps, interval, speeds, run.get("cpu") or {}, **quality)
 
 
 def _pair(value: Sequence[float] | None) -> tuple[float, float] | None:

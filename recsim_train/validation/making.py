@@ -318,6 +318,8 @@ def _figures(record: RunRecord, experiment: Experiment) -> dict[str, Any]:
         "speeds": None if speeds is None else speeds.model_dump(),
         "others_cores": None if use is None else use.others + use.steal,
         "cpu": cpu_by_line(summary),
+        "auc": summary.auc,
+        "normalized_entropy": summary.normalized_entropy,
         "run_id": None,
     }
     if summary.facts.emulated is not None:

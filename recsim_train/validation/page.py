@@ -13,12 +13,11 @@ from recsim_train.report import naming, text
 from recsim_train.report.document import Where
 from recsim_train.report.glossary import glossary
 from recsim_train.report.machine import speed_sentence
-from recsim_train.report.publish import publish
+from recsim_train.report.publish import Reported
 from recsim_train.report.what_if import made_of
 from recsim_train.results.drift import MOVED, moved
-from recsim_train.results.folder import clean_document, csv_bytes, json_bytes, put, writing
+from recsim_train.results.folder import clean_document, csv_bytes, json_bytes
 from recsim_train.results.row import FAILED
-from recsim_train.signals import held
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import row_document
 from recsim_train.validation.fidelity import (
@@ -44,8 +43,8 @@ _PAGE, _WRITTEN = Where.PAGE, Where.WRITTEN
 _MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Validated:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Validated(Reported):
     """A validation, judged."""
 
     folder: results.ValidationFolder
@@ -59,23 +58,6 @@ class Validated:
         return [gate for gate in self.gates if not gate.holds]
 
     @property
-    def document(self) -> dict[str, Any]:
-        """The result file: predictions, runs, figures and gates, which needs no other file."""
-        predictions, runs = self.folder.predictions, self.folder.runs
-        return clean_document(
-            {
-                **predictions,
-                "predictions_sha256": self.folder.sha256,
-                "complete": self.complete,
-                "rows": [row_document(row) for row in self.fidelity.rows],
-                "summary": document(self.fidelity),
-                "interval_made_of": intervals_made_of(self),
-                "gates": [gate.document() for gate in self.gates],
-                "runs": sorted(runs.values(), key=lambda run: str(run["started"])),
-            }
-        )
-
-    @property
     def complete(self) -> bool:
         """Whether every run of every repeat is there, and a measurement."""
         return self.made and not self.folder.diverged
@@ -86,11 +68,6 @@ class Validated:
         numbers = range(len(self.fidelity.rows))
         repeats = range(1, self.wanted.repeats + 1)
         return all(self.folder.done(repeat, number) for repeat in repeats for number in numbers)
-
-    @property
-    def report(self) -> doc.Document:
-        """In words and tables."""
-        return composed(self, {})
 
 
 def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
@@ -103,17 +80,39 @@ def write(folder: results.ValidationFolder, wanted: Validation) -> Validated:
     if wanted.tier == "emulated":
         ended = [run for run in folder.runs.values() if run["status"] != FAILED]
         gates.append(sound(len(ended), len(folder.broken)))
-    made = Validated(folder, wanted, found, tuple(gates))
-    lines = [row_document(row) for row in found.rows]
-    with writing(folder.path), held():
-        put(folder.path / results.RESULT, json_bytes(made.document, indent=1))
-        put(folder.path / results.TABLE, csv_bytes(list(lines[0]), lines))
-    pictures = draw(found)
-    publish(folder.path, composed(made, pictures), pictures, "validation.md")
-    return made
+    judged = Validated(folder=folder, wanted=wanted, fidelity=found, gates=tuple(gates))
+    made = replace(
+        judged,
+        compose=lambda pictures: composed(judged, pictures),
+        draw=lambda: draw(found),
+        document=result_of(judged),
+        rows=[row_document(row) for row in found.rows],
+    )
+    numbers = {
+        results.RESULT: json_bytes(made.document, indent=1),
+        results.TABLE: csv_bytes(list(made.rows[0]), made.rows),
+    }
+    return made.written(folder.path, "validation.md", numbers)
 
 
-def composed(made: Validated, pictures: dict[str, doc.Picture]) -> doc.Document:
+def result_of(made: Validated) -> dict[str, Any]:
+    """The result file: predictions, runs, figures and gates, which needs no other file."""
+    predictions, runs = made.folder.predictions, made.folder.runs
+    return clean_document(
+        {
+            **predictions,
+            "predictions_sha256": made.folder.sha256,
+            "complete": made.complete,
+            "rows": [row_document(row) for row in made.fidelity.rows],
+            "summary": document(made.fidelity),
+            "interval_made_of": intervals_made_of(made),
+            "gates": [gate.document() for gate in made.gates],
+            "runs": sorted(runs.values(), key=lambda run: str(run["started"])),
+        }
+    )
+
+
+def composed(made: Validated, pictures: Mapping[str, doc.Picture]) -> doc.Document:
     """The report. ``pictures``: as `recsim_train.validation.figures.draw` names them."""
     found, predictions = made.fidelity, made.folder.predictions
     fault = [f"{gate.sentence}." for gate in made.failed]
@@ -390,26 +389,30 @@ def baseline_table(found: Fidelity) -> doc.TextTable:
 
 def row_table(found: Fidelity) -> doc.TextTable:
     """Every configuration, measured or not."""
-    lines = []
-    for row in found.rows:
-        p, measured = row.predicted, row.measured
-        since = moved(found.at_calibration, [run.speeds for run in row.runs])
-        half = text.NONE if row.half_width is None else f" ± {text.percent(row.half_width)}"
-        spread = "" if row.spread is None else f" ± {text.percent(row.spread)}"
-        lines.append(
-            (
-                p.label,
-                p.regime,
-                f"{text.exact(round(p.examples_per_second))}{half if row.half_width else ''}",
-                "not measured" if measured is None else f"{text.exact(round(measured))}{spread}",
-                str(len(row.runs)),
-                text.percent(row.raw_error, signed=True),
-                text.percent(None if since is None else since.change, signed=True),
-                {None: text.NONE, True: "yes", False: "no"}[row.covered],
-            )
-        )
-    heads = (
-        NAMED, "regime", "predicted examples/s", "measured", "runs", "raw error",
-        "speed since calibration", "in interval",
-    )  # fmt: skip
-    return doc.TextTable.of(heads, lines, (NAMED, "regime"))
+
+    def around(value: float | None, half: float | None) -> str:
+        rate = text.exact(None if value is None else round(value))
+        return rate if half is None else f"{rate} ± {text.percent(half)}"
+
+    rows = found.rows
+    since = [moved(found.at_calibration, [run.speeds for run in row.runs]) for row in rows]
+    held = {None: text.NONE, True: "yes", False: "no"}
+    columns: dict[str, Sequence[str | doc.Cell]] = {
+        NAMED: [row.predicted.label for row in rows],
+        "regime": [row.predicted.regime for row in rows],
+        "predicted examples/s": [
+            around(row.predicted.examples_per_second, row.half_width or None) for row in rows
+        ],
+        "measured": [
+            around(row.measured, row.spread) if row.runs else "not measured" for row in rows
+        ],
+        "runs": [str(len(row.runs)) for row in rows],
+        "raw error": [text.percent(row.raw_error, signed=True) for row in rows],
+        "speed since calibration": [
+            text.percent(None if one is None else one.change, signed=True) for one in since
+        ],
+        "in interval": [held[row.covered] for row in rows],
+        "AUC": [text.number(row.quality("auc"), 4) for row in rows],
+        "NE": [text.number(row.quality("normalized_entropy"), 4) for row in rows],
+    }
+    return doc.TextTable.filled(columns, (NAMED, "regime"), order="as in the file")

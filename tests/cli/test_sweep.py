@@ -211,8 +211,8 @@ def long_sweep(
     """A sweep of long points in two processes when so many are finished, and its processes."""
     words = ["--set", f"training.steps={steps}", "--set", "simulation.precision=0 %", "--jobs", "2"]
     process = start("simulate", "small.yaml", *words, cwd=folder)
-    points = folder / "runs" / "small-sweep" / "points"
-    until(lambda: points.exists() and len(list(points.glob("*.json"))) >= finished)
+    points = folder / "runs" / "small-sweep" / "points.jsonl"
+    until(lambda: points.exists() and points.read_text().count("\n") >= finished)
     return process, psutil.Process(process.pid).children(recursive=True)
 
 

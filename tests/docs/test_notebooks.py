@@ -28,3 +28,11 @@ def test_the_notebook_runs(path: Path) -> None:
         for output in cell.outputs
     )
     assert "signed error" in printed
+    shown = [
+        output.data
+        for cell in notebook.cells
+        if cell.cell_type == "code" and cell.source.endswith(".plot()")
+        for output in cell.outputs
+    ]
+    assert len(shown) == {"predict_and_run": 2}.get(path.stem, 0)
+    assert all(data["image/svg+xml"].startswith("<?xml") for data in shown)

@@ -441,7 +441,7 @@ def test_what_a_compression_left_out_is_said(tmp_path: Path, factory: Any) -> No
     assert any("compression dct is a reconstruction" in w for w in only.warnings)
     findings = compare(load_runs([tmp_path]))
     assert "50× in values" in markdown(Compared(findings).document())
-    columns = run_table(load_runs([tmp_path])).columns
+    columns = run_table(load_runs([tmp_path]), "").columns
     assert "compression" in [column.name for column in columns]
 
 
@@ -475,7 +475,7 @@ def test_a_run_says_what_its_threads_are(tmp_path: Path, factory: Any) -> None:
     both(factory, tmp_path, factory.plan("allreduce"))
     both(factory, tmp_path, factory.plan("allreduce", training={"threads": 1}, seed=5))
     runs = load_runs([tmp_path])
-    columns = {column.name: column.cells for column in run_table(runs).columns}
+    columns = {column.name: column.cells for column in run_table(runs, "").columns}
     assert set(columns["threads"]) == {"2 workers", "2 within operations", "–"}
     found = {
         (c.document()["worker_threads"], c.document()["operation_threads"])

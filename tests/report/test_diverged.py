@@ -153,9 +153,9 @@ def test_the_status_says_how_it_ended_and_that_it_diverged(
     assert record.status == (said if ended == "complete" else f"{ended}, {said}")
     assert record.summary.status == record.status
     assert record.whole == (ended == "complete")
-    (status,) = [c.cells for c in run_table([record]).columns if c.name == "status"]
+    (status,) = [c.cells for c in run_table([record], "").columns if c.name == "status"]
     assert status == [record.status]
-    (training,) = [c.cells for c in run_table([record]).columns if c.name == "train loss"]
+    (training,) = [c.cells for c in run_table([record], "").columns if c.name == "train loss"]
     assert training == ["not finite"]  # warm-up ended before, in the first tenth it was lost
     # it would diverge again, so that resuming takes a whole one as it is
     again = find_complete(tmp_path, plan, "real", factory.cluster())
@@ -170,7 +170,7 @@ def test_a_loss_that_is_lost_later_shows_where_it_began(tmp_path: Path, factory:
         if iteration.iteration >= 40:
             iteration.loss = math.inf
     record = factory.write(tmp_path, plan, "real", found=found)
-    (training,) = [c.cells for c in run_table([record]).columns if c.name == "train loss"]
+    (training,) = [c.cells for c in run_table([record], "").columns if c.name == "train loss"]
     assert training[0].endswith(" → not finite")
     assert 0.4 < float(training[0].split()[0]) < 0.8
     assert record.summary.train_loss_last is None

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from recsim_train.config.errors import UserError
+from recsim_train.report.publish import by_name
 from recsim_train.report.runs import find_sweep
 from recsim_train.report.terminal import show
 from recsim_train.report.what_if import sentences, telling, what_if_figure
@@ -55,7 +56,7 @@ def test_axes_that_follow_from_another_have_no_lines(tmp_path: Path) -> None:
     assert found.free == []
     (line,) = found.lines
     assert [d.value for d in line.dots] == [2, 4, 8]
-    assert set(draw(found)) == {"scaling", "binding"}
+    assert set(by_name(draw(found))) == {"scaling", "binding"}
 
 
 def test_repeats_count_by_their_median(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_points_without_a_figure(tmp_path: Path) -> None:
     assert found.document()["not_fitting"][0]["message"] == "trainer[0] needs 9 GiB"
     nothing = sweep(tmp_path / "b", [({"roles.trainers": 1}, gone), ({"roles.trainers": 2}, gone)])
     assert nothing.headline == "No point has a throughput"
-    assert draw(nothing) == {}
+    assert by_name(draw(nothing)) == {}
     report_on_sweep(tmp_path / "b" / "made-sweep", tmp_path / "report")
 
 
@@ -112,11 +113,11 @@ def test_names_only(tmp_path: Path) -> None:
     found = sweep(tmp_path, points)
     assert found.x is None
     assert found.lines == []
-    assert set(draw(found)) == {"map"}
+    assert set(by_name(draw(found))) == {"map"}
 
 
 def test_figures_are_the_same_bytes_every_time(tmp_path: Path) -> None:
-    first, second = (draw(scaling(tmp_path / n)) for n in ("a", "b"))
+    first, second = (by_name(draw(scaling(tmp_path / n))) for n in ("a", "b"))
     assert {k: (p.svg, p.png) for k, p in first.items()} == {
         k: (p.svg, p.png) for k, p in second.items()
     }
