@@ -15,11 +15,9 @@ from recsim_train.designs.space import OFF
 from recsim_train.placement.hosts import by_type
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
-from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.glossary import glossary
-from recsim_train.report.naming import bottleneck, phrase
-from recsim_train.report.what_if import KNEE
+from recsim_train.report.naming import bottleneck, glossary, phrase
+from recsim_train.report.what_if import KNEE, relief
 from recsim_train.report.winner import listed
 from recsim_train.results.row import binding_of
 from recsim_train.results.whole import BILLION, whole_of
