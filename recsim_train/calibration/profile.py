@@ -65,7 +65,7 @@ from recsim_train.config.cluster import (
     Price,
     Threads,
 )
-from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.results import environment
 from recsim_train.results.drift import MOVED
 

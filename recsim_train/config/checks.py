@@ -17,11 +17,10 @@ from recsim_train.config.experiment import (
     Recovery,
 )
 from recsim_train.config.formats import FORMATS, WITHOUT_PATH, source_of, unfit
-from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
 from recsim_train.config.sweep import written
-from recsim_train.config.topology import MixedHosts, Traffic
+from recsim_train.config.topology import MixedHosts, Stragglers, Traffic
 from recsim_train.config.validation import Gates
 
 _WITHOUT = {

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from recsim_train.config.search import Search
-from recsim_train.config.sweep import Sweep
+from recsim_train.config.sweep import Search, Sweep
 from recsim_train.config.units import (
     Count,
     Duration,

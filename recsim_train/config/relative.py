@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from recsim_train.config.fields import of_path
 from recsim_train.config.overrides import EVERY
 from recsim_train.config.problems import KeyPath, Mistakes
 from recsim_train.config.sets import Assignment, Sets, parse_sets
+from recsim_train.config.validate import of_path
 from recsim_train.config.yaml_source import YamlDocument
 
 _TIMES = re.compile(r"x(\d+(?:\.\d+)?)")

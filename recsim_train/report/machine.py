@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.report import text
 from recsim_train.results.drift import MOVED, Moved, drift_of, moved
 from recsim_train.results.environment import counted_cores

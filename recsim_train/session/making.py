@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.data.malformed import beyond
 from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.results.environment import machine

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.trace.ledger import Ledger
 
 

@@ -18,8 +18,8 @@ from recsim_train.calibration.own.measure import (
 )
 from recsim_train.calibration.stages import Stages
 from recsim_train.config.cluster import Calibration, Cluster, Costs
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.config.profiles import load_cluster
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.build import build_plan
 from recsim_train.results.environment import machine_name
 from recsim_train.session.profile import OF_EXPERIMENTS, _with_operations
