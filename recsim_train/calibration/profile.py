@@ -29,6 +29,7 @@ from recsim_train.calibration.measuring import (
     READING,
     REQUESTS,
     Measuring,
+    Stages,
 )
 from recsim_train.calibration.measuring import seconds_of as measured_seconds
 from recsim_train.calibration.own.measure import MOST_BUSY
@@ -50,7 +51,6 @@ from recsim_train.calibration.prices import (
     wire_observations,
 )
 from recsim_train.calibration.speed import measure_speed
-from recsim_train.calibration.stages import Stages
 from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (

@@ -1,5 +1,5 @@
-"""An experiment as its file has it, or the mapping that a notebook gives in place of one, apart from
-the sweep in it and the command line's overrides."""
+"""An experiment as its file has it, or a mapping that is given instead, apart from the sweep in it
+and the command line's overrides."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PHRASES = {
     "integer": "with an integer column that is no integer",
     "category": "with a category that is no hexadecimal number",
 }
-"""What is wrong with the rows of a kind. Those of `recsim_train.data.parse.KINDS`."""
+"""What is wrong with the rows of a kind. Those of `recsim_train.data.text.KINDS`."""
 
 
 @dataclass(slots=True)

@@ -25,10 +25,9 @@ from recsim_train.placement.program import (
 )
 from recsim_train.strategy.net import NetRequest
 from recsim_train.workload.arithmetic import Piece
-from recsim_train.workload.divided import wakes
 from recsim_train.workload.graph import SOURCES, Graph, Operator
 from recsim_train.workload.scope import Divided
-from recsim_train.workload.threads import gains
+from recsim_train.workload.threads import gains, wakes
 
 _ROUNDS = 20
 

@@ -21,8 +21,8 @@ from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
-from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.operations import ProcessTimes
 
 if TYPE_CHECKING:
     from recsim_train.executor.emulation.cluster import EmulatedCluster

@@ -25,7 +25,7 @@ from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
 if TYPE_CHECKING:
-    from recsim_train.calibration.stages import Stages
+    from recsim_train.calibration.measuring import Stages
 
 
 def measure_machine(
@@ -40,8 +40,8 @@ def measure_machine(
 
     ``add``: the operations only, into the profile that is there.
     """
+    from recsim_train.calibration.measuring import Stages
     from recsim_train.calibration.profile import calibrate_machine
-    from recsim_train.calibration.stages import Stages
     from recsim_train.session.in_runs import turns_of, with_in_runs
     from recsim_train.session.own_runs import predicted
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from recsim_train.calibration import child, speed
+from recsim_train.calibration.measuring import Stages
 from recsim_train.calibration.own import measure
 from recsim_train.calibration.own.measure import (
     Seen,
@@ -16,7 +17,6 @@ from recsim_train.calibration.own.measure import (
     measured_operations,
     with_operations,
 )
-from recsim_train.calibration.stages import Stages
 from recsim_train.config.cluster import Calibration, Cluster, Costs
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.config.profiles import load_cluster

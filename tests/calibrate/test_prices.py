@@ -45,7 +45,7 @@ from recsim_train.executor.net import kernels
 from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.reading import reading_of
+from recsim_train.placement.transport import reading_of
 from recsim_train.trace.ledger import Ledger
 from recsim_train.workload import operations
 
