@@ -25,8 +25,7 @@ from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experim
 from recsim_train.config.presets import PRESETS
 from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Problem, dotted
 from recsim_train.config.profiles import EXTENDS, NO_PROFILE_NAME, WHOLE
-from recsim_train.config.relative import read_with
-from recsim_train.config.sets import Assignment, Sets
+from recsim_train.config.sets import Assignment, Sets, read_with
 from recsim_train.config.sweep import (
     Dimension,
     Point,

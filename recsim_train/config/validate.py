@@ -15,9 +15,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from recsim_train.config.options import bounded
-from recsim_train.config.overrides import EVERY
 from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
-from recsim_train.config.units import Quantity
+from recsim_train.config.units import EVERY, Quantity
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment, Model, StrategyChoice
 from recsim_train.placement.binpack import cut_tables, row_cuts
+from recsim_train.placement.cutting import substitute, tagged
 from recsim_train.placement.describe_net import caution
 from recsim_train.placement.plan import (
     DensePlan,
@@ -23,8 +24,6 @@ from recsim_train.placement.plan import (
     ServerRole,
 )
 from recsim_train.placement.program import NetProgram, TaggedNet
-from recsim_train.placement.substitution import substitute
-from recsim_train.placement.tags import tagged
 from recsim_train.strategy.base import DenseService, EmbeddingService, JobSize, Topology
 from recsim_train.strategy.net import NetRequest
 from recsim_train.strategy.registry import create

@@ -1,6 +1,6 @@
 """A net cut over the hosts of one group: what each host runs, and what crosses each cut.
 
-Two ways lead here: tags (`placement.tags`) and substitution (`placement.substitution`). Both worlds
+Two ways lead here: tags and substitution (`placement.cutting`). Both worlds
 run the result; sizes are computed here, once.
 """
 
@@ -39,7 +39,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class TagCost:
-    """Modelled seconds of one iteration of a group, part by part; see `placement.tags.cost`."""
+    """Modelled seconds of one iteration of a group, part by part; see `placement.cutting.cost`."""
 
     arithmetic: float
     cuts: float

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from recsim_train.report import naming, text
 from recsim_train.report.caveats import caveats, noisy
-from recsim_train.report.gap import Gap, divided
-from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
+from recsim_train.report.gap import DATA, EffectBytes, Gap, compare_bytes, divided
 from recsim_train.report.strategies import compression_said, cut_said
 from recsim_train.results.drift import Drift, Moved, drift_of, moved
 from recsim_train.results.folder import clean_document

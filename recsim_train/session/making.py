@@ -102,9 +102,9 @@ class Maker:
         return record
 
     def _measured(self, job: Job) -> RunRecord | None:
+        from recsim_train.executor.link.rendezvous import read_rank, under_torchrun
         from recsim_train.executor.process.forkserver import remove_at_the_end
         from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
-        from recsim_train.executor.process.rank import read_rank, under_torchrun
         from recsim_train.executor.process.torchrun import execute_rank
 
         if not under_torchrun() or read_rank().rank == 0:  # who writes the run
