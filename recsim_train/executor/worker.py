@@ -1,5 +1,5 @@
-"""What processes hold while they train: servers' parameters and rows with their optimizer's state, a
-trainer's replica and its cache of rows, and what one loop's thread keeps beside both.
+"""What processes hold while they train: parameters and rows of servers with optimizer's state, the
+replica of a trainer and its cache of rows, and what one loop's thread keeps beside both.
 
 Which row is in which slot is decided by `recsim_train.data.mixcache`; here are the rows.
 """
