@@ -117,7 +117,8 @@ class Sets:
     def apply(self, assignments: Sequence[Assignment]) -> None:
         """Change the document; what is wrong with an assignment goes to the mistakes."""
         for item in assignments:
-            self._assign(item.path, item.value, item.mark)
+            of_strategy = len(item.path) > 1 and item.path[0] == "strategy"
+            (self._write_option if of_strategy else self._write)(item.path, item.value, item.mark)
         named = [i.mark for i in assignments if i.path == ("data", "path") and i.typed]
         if named and ("data", "generate") not in {i.path for i in assignments}:
             # Only the experiment's own file may be made; one that is named here must exist.
@@ -126,20 +127,11 @@ class Sets:
                 data["generate"] = False
                 self.document.marks.replace(("data", "generate"), named[-1])
 
-    def _assign(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        data = self.document.data
-        if len(path) > 1 and path[0] == "model" and isinstance(data.get("model"), str):
-            self.document.marks.values["model", "preset"] = self.document.marks.locate(("model",))
-            data["model"] = {"preset": data["model"]}
-        if len(path) > 1 and path[0] == "strategy":
-            self._assign_strategy(path, value, mark)
-        else:
-            self._write(path, value, mark)
-
-    def _assign_strategy(self, path: KeyPath, value: Any, mark: Mark) -> None:
+    def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
+        """Set an option of all strategies that have it, or of the one that the path names."""
         current = self.document.data.get("strategy")
         if not isinstance(current, list) or str(path[1]).isdigit():
-            self._write_option(path, value, mark)
+            self._write(path, value, mark)
             return
         option = ".".join(map(str, path[1:]))
         if option == "kind":
@@ -157,27 +149,11 @@ class Sets:
                 f"no strategy of the list has an option {option!r}{hint}",
             )
         for index in fitting:
-            self._write_option(("strategy", index, *path[1:]), value, mark)
-
-    def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        """Set an option, turning plain names on the way there (the strategy's, a part's) into
-        mappings that hold them."""
-        at: Any = self.document.data
-        marks = self.document.marks
-        done: KeyPath = ()
-        for part in path[:-1]:
-            key: Any = int(part) if isinstance(at, list) and str(part).isdigit() else part
-            held = dict(enumerate(at)) if isinstance(at, list) else at
-            inner = held.get(key) if isinstance(held, dict) else None
-            done = (*done, key)
-            if isinstance(inner, str):
-                marks.values[*done, "kind"] = marks.locate(done)
-                inner = at[key] = {"kind": inner}
-            at = inner
-        self._write(path, value, mark)
+            self._write(("strategy", index, *path[1:]), value, mark)
 
     def _write(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        """Set one place, making the mappings on the way there."""
+        """Set one place, making the mappings on the way there; names there that stand alone (the
+        model's preset, a strategy's, a part's) become mappings that hold them."""
         at: Any = self.document.data
         marks = self.document.marks
         done: KeyPath = ()
@@ -205,7 +181,15 @@ class Sets:
                 if isinstance(at, dict) and at.get(str(part)) is None:
                     at[part] = {}
                     marks.replace(done, mark)
+                elif isinstance(name := at[part], str) and (key := _named_by(done)):
+                    marks.values[*done, key] = marks.locate(done)
+                    at[part] = {key: name}
                 at = at[part]
+
+
+def _named_by(path: KeyPath) -> str | None:
+    """The key of the name that may stand alone at a place; None: none may."""
+    return "kind" if path[0] == "strategy" else "preset" if path == ("model",) else None
 
 
 def option_names(entry: object, schemas: Schemas) -> list[str]:
