@@ -13,6 +13,7 @@ from recsim_train.config.experiment import (
     MOST_THREADS,
     Data,
     Experiment,
+    Gates,
     Model,
     Recovery,
 )
@@ -21,7 +22,6 @@ from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
 from recsim_train.config.sweep import written
 from recsim_train.config.topology import MixedHosts, Stragglers, Traffic
-from recsim_train.config.validation import Gates
 
 _WITHOUT = {
     "path": "null: the generator feeds",

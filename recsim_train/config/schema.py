@@ -14,9 +14,8 @@ from pydantic_core import PydanticUndefined
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.forms import MODEL_KEYS
 from recsim_train.config.options import OptionSchema, Schemas
-from recsim_train.config.presets import PRESETS
+from recsim_train.config.presets import MODEL_KEYS, PRESETS
 from recsim_train.config.profiles import EXTENDS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.tables import LARGE, MOST_TABLES, TORCHREC

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
-from recsim_train.data.malformed import beyond
+from recsim_train.data.source import beyond
 from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.results.environment import machine
 from recsim_train.results.folder import writable

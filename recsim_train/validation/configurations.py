@@ -12,9 +12,8 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import comparison_key
-from recsim_train.config.experiment import Experiment
+from recsim_train.config.experiment import Experiment, Tier
 from recsim_train.config.measured import MachineSpeeds
-from recsim_train.config.validation import Tier
 from recsim_train.report import naming
 from recsim_train.results.environment import machine, same_machine
 from recsim_train.results.folder import hash_of

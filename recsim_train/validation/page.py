@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from recsim_train.config.validation import Validation
+from recsim_train.config.experiment import Validation
 from recsim_train.report import document as doc
 from recsim_train.report import text
 from recsim_train.report.document import Where

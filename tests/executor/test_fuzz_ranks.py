@@ -39,7 +39,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data.batch import pack
-from recsim_train.data.malformed import Malformed
+from recsim_train.data.source import Malformed
 from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.link import connections
