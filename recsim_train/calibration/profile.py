@@ -43,7 +43,6 @@ from recsim_train.calibration.prices import (
     fit_kernels,
     fit_reading,
     fit_wire,
-    gloo_message,
     handover,
     run_observations,
     warmed,
@@ -200,10 +199,7 @@ def _wire_prices(
     idle = fit_wire(wire_observations(ends))
     prices.take(fit_wire([*wire_observations(loaded), *messages]))
     message = idle.prices["message"].value
-    prices.residuals["round trips"] += (
-        f"; on idle cores a message takes {message * 1e6:.0f} us, "
-        f"one over gloo {gloo_message(ends).value * 1e6:.0f} us"
-    )
+    prices.residuals["round trips"] += f"; on idle cores a message takes {message * 1e6:.0f} us"
     wire = wire_figures(ends, message)
     prices.add(wire.waits)
     return wire
