@@ -16,7 +16,6 @@ from recsim_train.designs.wanted import CRITERIA
 from recsim_train.placement.hosts import by_type
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
-from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.drawing import (
     GRID,
@@ -30,9 +29,8 @@ from recsim_train.report.drawing import (
     new_figure,
     tip,
 )
-from recsim_train.report.glossary import glossary
-from recsim_train.report.naming import bottleneck, phrase
-from recsim_train.report.what_if import KNEE
+from recsim_train.report.naming import bottleneck, glossary, phrase
+from recsim_train.report.what_if import KNEE, relief
 from recsim_train.report.winner import listed
 from recsim_train.results.row import BILLION, Row
 from recsim_train.sim.host.memory import PART_NAMES

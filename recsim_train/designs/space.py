@@ -15,8 +15,7 @@ from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.config.load import Loaded
-from recsim_train.config.search import Search
-from recsim_train.config.sweep import written
+from recsim_train.config.sweep import Search, written
 from recsim_train.config.topology import ROLE_NAMES, RoleName
 from recsim_train.evaluate.case import Case
 from recsim_train.placement.hosts import host_types, hosts_of, hosts_there, kinds_of

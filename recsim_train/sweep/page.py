@@ -11,11 +11,11 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
-from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.glossary import glossary
+from recsim_train.report.naming import glossary
 from recsim_train.report.runs import data_of
 from recsim_train.report.tiles import throughput
+from recsim_train.report.what_if import relief
 from recsim_train.report.winner import UNKNOWN
 from recsim_train.report.write import Report
 from recsim_train.results.commands import local_profile, reproducing

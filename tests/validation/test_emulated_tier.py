@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import recsim_train
-from recsim_train.config.validation import Validation
+from recsim_train.config.experiment import Validation
 from recsim_train.executor.emulation import capacity
 from recsim_train.results.figures import Summary
 from recsim_train.results.summary import summarise
