@@ -1,6 +1,6 @@
 """The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
-Those tie with the fastest that cannot be told from it (`recsim_train.results.interval.tie`). One of
+Those tie that none of the others is surely faster than (`recsim_train.results.interval.tie`). One of
 whose errors nothing is known ties with everything. Only those are compared that process as many
 examples in one step of the whole job: others do not do the same work.
 """
@@ -84,9 +84,13 @@ class Choice(Generic[T]):
 
 
 def choose(entries: Sequence[Entry[T]]) -> Choice[T]:
-    """Of one entry or more, those that cannot be told from the fastest."""
-    first = max(entries, key=lambda e: e.eps)
-    tied = [e for e in entries if e is first or tie(first.evidence, e.evidence)]
+    """Of one entry or more, those that none of the others is surely faster than."""
+    faster = ([f for f in entries if f.eps > e.eps] for e in entries)
+    tied = [
+        e
+        for e, those in zip(entries, faster, strict=True)
+        if all(tie(e.evidence, f.evidence) for f in those)
+    ]
     choice = Choice(tuple(sorted(tied, key=lambda e: -e.eps)))
     return Choice(tuple(sorted(choice.tied, key=lambda e: e.cost))) if choice.known else choice
 

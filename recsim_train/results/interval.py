@@ -73,7 +73,7 @@ def of_summary(summary: Summary, seeds: Sequence[float] = ()) -> Interval | None
 
 _OWN = ("model", "links")
 """Causes of error that two strategies do not share."""
-_PRICES = "prices"
+_TOGETHER = "all together"
 """All causes together, where they are not known one by one."""
 
 
@@ -107,7 +107,7 @@ def evidence(
     noise, whole = ended(eps, simulation), ended(eps, calibration)
     if len(seeds) > 1 and eps:
         noise = max(noise or 0.0, (max(seeds) - min(seeds)) / (2.0 * Z975 * eps))
-    causes = errors or (None if whole is None else {_PRICES: whole})
+    causes = errors or (None if whole is None else {_TOGETHER: whole})
     return Evidence(eps, noise, causes, prices, strategy)
 
 
@@ -123,7 +123,7 @@ def tie(one: Evidence, other: Evidence) -> bool:
     apart = []
     for cause in {*one.errors, *other.errors}:
         mine, theirs = one.errors.get(cause, 0.0), other.errors.get(cause, 0.0)
-        shared = alike and cause != _PRICES and (same or cause not in _OWN)
+        shared = alike and cause != _TOGETHER and (same or cause not in _OWN)
         apart.append(mine - theirs if shared else hypot(mine, theirs))
     noise = [one.noise or 0.0, other.noise or 0.0]
     return abs(log(one.eps / other.eps)) <= Z95 * hypot(*noise, *apart)

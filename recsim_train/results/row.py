@@ -125,7 +125,7 @@ class Row:
             (self.calibration_low, self.calibration_high),
             self.calibration_errors,
             prices=self.profile,
-            strategy=self.strategy,
+            strategy=f"{self.strategy} {self.options}",
             seeds=seeds,
         )
 

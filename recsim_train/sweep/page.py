@@ -56,7 +56,7 @@ def swept(
     each = f"Best point of each strategy{' at equal examples a step' if sized else ''}"
     explained = [
         *(["Points are compared at equal examples a step only."] if sized else ()),
-        "Of points that tie within their 90 % intervals, the one with the fewest processes, then "
+        "Of points that cannot be told apart, the one with the fewest processes, then "
         "cores and threads, then the slowest network cards.",
         "Predicted: examples per second, with the interval in which nine of ten lie; "
         "examples/step: of one step of the whole job; the bound is what nothing can beat on this "
