@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
@@ -41,6 +41,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """What would be enough for a target."""
+
+    enough: tuple[Change, ...] = ()
+    all_tried: bool = True
+    """Whether there was time for all changes."""
+    more_hosts: str = ""
+    """Why more hosts alone would be slower; empty: they would not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recommended:
     """What a search found."""
 
@@ -54,26 +65,13 @@ class Recommended:
     """All others that were simulated as long."""
     barriers: tuple[Obstacle, ...] = ()
     """Where the target is not met: what keeps the best design from it."""
-    changes: tuple[Change, ...] = ()
+    would: Changes = field(default_factory=Changes)
     """The same: what would not."""
-    all_tried: bool = True
-    """Whether there was time for all changes."""
 
     @property
     def wanted(self) -> Demand:
         """What was asked."""
         return self.found.wanted
-
-    @property
-    def open(self) -> int:
-        """How many designs that were not simulated in full might be better by their bounds."""
-        wanted, chosen = self.wanted, self.chosen
-        best = wanted.order(chosen.candidate, chosen.surely(wanted))
-        return sum(
-            wanted.affordable(d.candidate) and wanted.order(d.candidate, d.bound) < best
-            for d in self.found.designs
-            if not (d.whole or d.ended or d is chosen)
-        )
 
     @property
     def headroom(self) -> float | None:
@@ -89,17 +87,19 @@ class NoDesignError(UserError):
 
 def answer_of(found: Found) -> Recommended:
     """Raises NoDesignError where no design could be simulated, with what kept them."""
-    if not found.simulated:
+    if not found.whole or not (found.stopped or found.simulated):
         raise NoDesignError(_nothing(found))
     wanted, whole = found.wanted, found.whole
     enough = [d for d in whole if d.whole and wanted.enough(d.surely(wanted))]
     asked = (d for d in found.designs if wanted.affordable(d.candidate))
     may_be = found.unfinished and any(d.known is None or wanted.enough(d.bound) for d in asked)
     met = None if wanted.target is None or (may_be and not enough) else bool(enough)
+    among = enough or whole
+    among = [d for d in among if not d.candidate.rounded] or among
     if wanted.target is not None and not enough:
-        chosen = _nearest(whole, wanted)
+        chosen = _nearest(among, wanted)
     else:
-        chosen = min(enough or whole, key=lambda d: wanted.order(d.candidate, d.surely(wanted)))
+        chosen = min(among, key=lambda d: wanted.order(d.candidate, d.surely(wanted)))
     rest = [d for d in whole if d is not chosen]
     tied = sorted(
         (d for d in rest if tie(chosen, d) and (d in enough or not enough)),
@@ -239,8 +239,9 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
         "tied": [design_document(design) for design in answer.tied],
         "others": [design_document(design) for design in answer.others],
         "barriers": [{"what": b.what, "allows": b.allows, "says": b.says} for b in answer.barriers],
-        "changes": [{"says": c.says, "bound": c.bound} for c in answer.changes],
-        "all_changes_tried": answer.all_tried,
+        "changes": [{"says": c.says, "bound": c.bound} for c in answer.would.enough],
+        "more_hosts": answer.would.more_hosts or None,
+        "all_changes_tried": answer.would.all_tried,
         "evaluated": {
             "designs": len(found.designs),
             "impossible": sum(found.space.impossible.values()),
@@ -251,8 +252,9 @@ def answer_document(answer: Recommended) -> dict[str, Any]:
             "failed": found.failures.total(),
             "simulated": found.tried,
             "in_full": found.in_full,
-            "may_be_better": answer.open,
+            "may_be_better": len(found.left_out),
             "seconds": round(found.seconds, 3),
+            "seconds_by_bounds": round(found.by_bounds, 3),
             "interrupted": found.stopped,
         },
     }

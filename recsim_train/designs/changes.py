@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.units import Times
-from recsim_train.designs.answer import Change
+from recsim_train.designs.answer import Change, Changes
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import with_batches
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import BOUND_IN_RACKS
+from recsim_train.report import text
 from recsim_train.results.row import Row
 from recsim_train.session.caller import NOBODY, Caller
 
@@ -54,12 +55,13 @@ def changes(
     processes: int = 1,
     caller: Caller = NOBODY,
     seconds: float = _SECONDS,
-) -> tuple[tuple[Change, ...], bool]:
+) -> Changes:
     """Of each kind the smallest change that is enough by the bounds; where none is by itself, the
-    smallest of two kinds together. And whether all were tried. ``seconds``: of CPU, for each."""
+    smallest of two kinds together. ``seconds``: of CPU, for each."""
     job = design.candidate.job
     start = job.case
-    kinds = [steps for steps in (_wire(start), _faster(), _split(start), _hosts(start)) if steps]
+    more = _hosts(start)
+    kinds = [steps for steps in (_wire(start), _faster(), _split(start), more) if steps]
     bounds = _Bounds(design, start, processes, caller, seconds)
 
     def smallest(choices: Sequence[_Choice]) -> _Choice | None:
@@ -78,7 +80,29 @@ def changes(
             if (less := smallest([(step, second) for step in one])) is not None:
                 least = smallest([(less[0], step) for step in other])
                 enough.append(least or less)
-    return tuple(Change(bounds.says(c), bounds.of(c)) for c in enough), bounds.all_tried
+    found = tuple(Change(bounds.says(c), bounds.of(c)) for c in enough)
+    return Changes(found, bounds.all_tried, _slower(design, start, bounds, more))
+
+
+def _slower(design: Design, start: Case, bounds: _Bounds, more: Sequence[_Step]) -> str:
+    """Why more hosts are no help; empty: they are, or it is not known."""
+    known = {step: bound for step in more if (bound := bounds.of((step,)))}
+    if not known or max(known.values()) >= design.bound:
+        return ""
+    step, bound = max(known.items(), key=lambda item: item[1])
+    then = step.make(start)
+    said = f"more hosts alone allow less: {step.says(then)}, at most {text.rate(bound)} examples/s"
+    parts, now = (
+        sum(len(shard.slices) for shard in case.plan.embedding.shards) if case.plan.embedding else 0
+        for case in (then, start)
+    )
+    if parts <= now:
+        return said
+    return (
+        f"{said}; large tables are split over all embedding servers, so that an example's vectors "
+        f"come from {parts:,} parts of tables instead of {now:,}: more bytes "
+        "(placement.split_rows_above keeps tables whole)"
+    )
 
 
 class _Bounds:

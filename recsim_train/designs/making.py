@@ -125,10 +125,8 @@ def recommend(
     answer = answer_of(found)
     if answer.met is False and wanted.target is not None:
         forbids = barriers(answer.chosen, wanted.target)
-        enough, all_tried = changes(
-            answer.chosen, wanted.target, processes=processes, caller=caller
-        )
-        answer = replace(answer, barriers=forbids, changes=enough, all_tried=all_tried)
+        would = changes(answer.chosen, wanted.target, processes=processes, caller=caller)
+        answer = replace(answer, barriers=forbids, would=would)
     first = [answer.chosen, *answer.tied, *answer.others]
 
     def made(folders: Sequence[Path], done: Sequence[MeasuredDesign]) -> Recommendation:

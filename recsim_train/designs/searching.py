@@ -103,6 +103,14 @@ class Design:
         return self.rounds == STAGES
 
     @property
+    def most(self) -> float:
+        """Examples per second that its whole prediction may come to."""
+        most = self.bound * (1.0 + ABOVE_BOUNDS)
+        if self.row is None or self.whole:
+            return most if self.row is None else self.eps or 0.0
+        return min(most, (self.eps or 0.0) * (1.0 + RUNGS[self.rounds - 1].above))
+
+    @property
     def needs_bytes(self) -> bool:
         """Whether a link is its tightest bound."""
         tightest = next(iter(self.bounds), "")
@@ -227,12 +235,12 @@ class Searcher:
         margins = [1.0 - d.surely(wanted) / d.eps for d in self._left if d.whole and d.eps]
         self._margin = median(margins) if margins else BELOW
         promise = self._promises()
-        there = sorted((promise(d), d.number, d) for d in self._left if not d.ended)
+        there = sorted((promise(d), d.number, d) for d in self._left)
         best = min((self._place(d) for d in self._left if d.whole), default=(inf,))
         waiting = [
             (place < best, d)
             for rank, (place, _, d) in enumerate(there)
-            if not d.whole and rank < RUNGS[d.rounds].most
+            if not (d.whole or d.ended) and rank < RUNGS[d.rounds].most
         ]
         ahead = [d for better, d in waiting if better][:TOGETHER]
         if not ahead:  # beside the best some that are not as good, but known as well
@@ -260,7 +268,7 @@ class Searcher:
         if best is None:
             return
         if best.needs_bytes:
-            may_meet = (found.wanted.enough(self._held(d, self._most(d))) for d in self._left)
+            may_meet = (found.wanted.enough(self._held(d, d.most)) for d in self._left)
             fewer = FewerBytes.ALIKE if any(may_meet) else FewerBytes.ROUNDED
         if (best.number, fewer) in self._beside:
             return
@@ -279,7 +287,7 @@ class Searcher:
         best = min((self._place(d) for d in self._left if d.whole), default=(inf,))
 
         def most(design: Design) -> tuple[float, ...]:
-            return wanted.order(design.candidate, self._held(design, self._most(design)))
+            return wanted.order(design.candidate, self._held(design, design.most))
 
         left = [d for d in self._left if not (d.whole or d.ended) and most(d) < best]
         return sorted(left, key=most)
@@ -289,15 +297,6 @@ class Searcher:
         thought = design.bound if design.row is None else design.eps or 0.0
         return self.found.wanted.order(design.candidate, self._held(design, thought))
 
-    def _most(self, design: Design) -> float:
-        """Examples per second that its whole prediction may give at most."""
-        most = design.bound * (1.0 + ABOVE_BOUNDS)
-        if design.whole:
-            return design.eps or 0.0
-        if design.rounds == 0:
-            return most
-        return min(most, (design.eps or 0.0) * (1.0 + RUNGS[design.rounds - 1].above))
-
     def _promises(self) -> Callable[[Design], tuple[float, ...]]:
         """By what each design may give at most: of its bound the share that those like it reach,
         and later what its longest simulation leaves open."""
@@ -306,7 +305,7 @@ class Searcher:
         def promise(design: Design) -> tuple[float, ...]:
             if design.whole:
                 return self._place(design)
-            most = self._most(design)
+            most = design.most
             if design.rounds == 0:
                 most *= min(1.0, reached(design) * (1.0 + RUNGS[0].above))
             return self.found.wanted.order(design.candidate, self._held(design, most))

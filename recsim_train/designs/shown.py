@@ -11,7 +11,7 @@ from recsim_train.designs.answer import Recommended, busiest, evaluated
 from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
-from recsim_train.designs.space import OFF
+from recsim_train.designs.space import OFF, WIRE
 from recsim_train.designs.wanted import CRITERIA
 from recsim_train.placement.hosts import by_type
 from recsim_train.report import cost, text
@@ -42,7 +42,10 @@ def headline(answer: Recommended) -> str:
     """Yes or no, and what to take; without a full stop."""
     wanted, chosen = answer.wanted, answer.chosen
     rated = text.predicted(chosen.eps, chosen.interval)
-    design = f"{chosen.kind} on {divided(chosen)}"
+    if chosen.row is None:
+        rated = f"at most {text.rate(chosen.bound)}, by its bound alone"
+    further = settings(chosen)
+    design = f"{chosen.kind}{f' with {further}' * bool(further)} on {divided(chosen)}"
     count, so_far = answer.found.in_full, ""
     if answer.found.unfinished:
         full = f"{count} design{'s'[: count != 1]}" if count else "nothing"
@@ -117,27 +120,36 @@ def document(
     runs: Sequence[MeasuredDesign] = (),
 ) -> doc.Document:
     """All of it. ``runs``: the first designs, as they were measured."""
-    wanted, chosen = answer.wanted, answer.chosen
+    wanted, chosen, would = answer.wanted, answer.chosen, answer.would
     first = [chosen, *answer.tied, *answer.others]
     steps = [design.candidate.examples_per_step for design in first]
     alike = max(steps) <= min(steps) * (1.0 + OFF) / (1.0 - OFF)
     left_out = [_EACH] * (wanted.by != "hosts") + [_STEP] * alike
-    table = _table(first, left_out)
+    table = _table(answer, first, left_out)
     tied = [_tied(answer)] if chosen.whole else []
     forbids = [f"{b.what}: {text.rate(b.allows)} examples/s; {b.says}" for b in answer.barriers]
     if answer.met is False and not forbids:
         what = bottleneck((chosen.row or Row()).what_binds)
         forbids = [f"no bound by itself; {phrase(what or 'nothing known')}"]
-    enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in answer.changes]
+    enough = [f"{c.says}: at most {text.rate(c.bound)} examples/s" for c in would.enough]
     if answer.met is False and not enough:
-        which = "were tried" if answer.all_tried else "there was time for"
+        which = "were tried" if would.all_tried else "there was time for"
         enough = [
             f"none of those that {which}, nor two of them together (network cards and uplinks up "
             "to 8 times as fast, numbers as bfloat16, more processes on a host, 8 times the hosts)"
         ]
-    elif not answer.all_tried:
+    elif not would.all_tried:
         enough.append("there was no time to try all changes")
+    enough += [would.more_hosts] * bool(would.more_hosts)
     notes = list((chosen.row or Row()).notes or [])
+    if chosen.row is None:
+        notes.append("Nothing was simulated yet: a bound is what a design may give at most.")
+    if any(design.candidate.rounded for design in first):
+        notes.append(
+            f"Where {WIRE} is bfloat16 numbers travel rounded, which the experiment does not ask "
+            "for: not the same work, and no prediction says how it learns. It was tried since "
+            "nothing else reaches the target."
+        )
     rests = _rests(chosen)
     if alike:
         step = chosen.candidate.origin.examples_per_step
@@ -148,8 +160,12 @@ def document(
             "they do not do the same work, and no prediction says how each learns."
         )
     tried = [evaluated(answer.found)]
-    if answer.open:
-        tried.append(f"{answer.open:,} not simulated in full might be better by their bounds alone")
+    if left := answer.found.left_out:
+        tried.append(
+            f"{len(left):,} that might be better by what is known of them were left out for time; "
+            f"what promises most of them: {left[0].kind} on {divided(left[0])}, at most "
+            f"{text.rate(left[0].most)} examples/s"
+        )
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
     compared = _compared(runs)
     lines: list[doc.Item] = [
@@ -310,8 +326,12 @@ def _per_host(design: Design) -> str:
     return text.rate((design.eps or 0.0) / design.candidate.hosts)
 
 
-def _table(designs: Sequence[Design], left_out: Sequence[str]) -> doc.TextTable:
+def _table(
+    answer: Recommended, designs: Sequence[Design], left_out: Sequence[str]
+) -> doc.TextTable:
     """One design a row, the one to take first."""
+    tied = "those that cannot be told from it, the cheapest first; " * bool(answer.tied)
+    order = f"the design to take; {tied}the others, the best first by what was asked for"
     rows = [design.row or Row() for design in designs]
     columns: dict[str, Sequence[str | doc.Cell]] = {
         "strategy": [", ".join(filter(None, (d.kind, settings(d)))) for d in designs],
@@ -327,10 +347,6 @@ def _table(designs: Sequence[Design], left_out: Sequence[str]) -> doc.TextTable:
         "divided": [divided(d).partition("(")[2].removesuffix(")") for d in designs],
     }
     shown = {name: cells for name, cells in columns.items() if name not in left_out}
-    order = (
-        "the design to take; those that cannot be told from it, the cheapest first; the others, "
-        "the best first by what was asked for"
-    )
     return doc.TextTable.filled(shown, ("strategy", "divided"), marks={0: "strong"}, order=order)
 
 

@@ -1,7 +1,7 @@
 """The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
-Those tie that none of the others is surely faster than (`recsim_train.results.interval.tie`). One of
-whose errors nothing is known ties with everything. Only those are compared that process as many
+Those tie that none of the others is surely faster than (`recsim_train.results.interval.tie`). One
+of whose errors nothing is known ties with everything. Only those are compared that process as many
 examples in one step of the whole job: others do not do the same work.
 """
 

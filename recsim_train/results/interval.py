@@ -107,7 +107,7 @@ def evidence(
     noise, whole = ended(eps, simulation), ended(eps, calibration)
     if len(seeds) > 1 and eps:
         noise = max(noise or 0.0, (max(seeds) - min(seeds)) / (2.0 * Z975 * eps))
-    causes = errors or (None if whole is None else {_TOGETHER: whole})
+    causes = errors or (None if whole is None else {_TOGETHER: max(0.0, whole)})
     return Evidence(eps, noise, causes, prices, strategy)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from recsim_train.designs.answer import Change
+from recsim_train.designs.answer import Change, Changes
 from recsim_train.designs.changes import changes
 from recsim_train.designs.searching import Design
 from recsim_train.evaluate.asymptotic import asymptotic_bounds
@@ -46,8 +47,9 @@ def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, n
     bound = asymptotic_bounds(candidate.job.case).bound
     assert bound is not None
     for times in (1.1, 3.0, 10.0):
-        found, all_tried = changes(design, times * bound)
-        assert all_tried
+        would = changes(design, times * bound)
+        found = would.enough
+        assert would.all_tried
         assert all(change.bound >= times * bound for change in found)
         assert len(set(map(kinds, found))) <= 1
         if times < 8.0:  # so much of everything is tried
@@ -56,7 +58,7 @@ def test_each_change_is_enough_and_single_ones_go_before_pairs(spaces: Spaces, n
         elif "Mbit" in nic:  # more hosts whose cards are faster, too
             assert found
             assert kinds(found[0]) == 2
-    assert changes(design, 1e4 * bound) == ((), True)
+    assert replace(changes(design, 1e4 * bound), more_hosts="") == Changes()
 
 
 def test_what_does_not_bind_lifts_nothing(spaces: Spaces) -> None:
@@ -66,7 +68,7 @@ def test_what_does_not_bind_lifts_nothing(spaces: Spaces) -> None:
     ).candidates
     bound = asymptotic_bounds(candidate.job.case).bound
     assert bound is not None
-    said = [change.says for change in changes(Design(0, candidate), 1.2 * bound)[0]]
+    said = [change.says for change in changes(Design(0, candidate), 1.2 * bound).enough]
     assert "1.25 times as fast network cards and uplinks" in said
     assert "5 hosts instead of 4, divided alike" not in said  # servers of 1.25 hosts are one
     assert not any("per_host" in one for one in said)
@@ -82,7 +84,7 @@ def test_more_hosts_are_divided_alike_with_as_many_processes_on_each(
     (candidate,) = spaces("strategy=flat_ps", *sets, strategies="false", **shared).candidates
     bound = asymptotic_bounds(candidate.job.case).bound
     assert bound is not None
-    found, _ = changes(Design(0, candidate), 1.6 * bound, seconds=600.0)
+    found = changes(Design(0, candidate), 1.6 * bound, seconds=600.0).enough
     said = {change.says: change.bound for change in found}
     (more,) = (says for says in said if "hosts instead of 4, divided alike" in says)
     times = int(more.split()[0]) // 4
@@ -153,9 +155,9 @@ def test_what_there_is_no_time_for_is_said(spaces: Spaces, monkeypatch: pytest.M
 
     monkeypatch.setattr(Simulator, "_bounds", endless)
     started = time.process_time()
-    found, all_tried = changes(Design(0, candidate), 1.0, seconds=0.02)
-    assert not all_tried
-    assert found == ()  # a bound that was not worked out in time is none
+    found = changes(Design(0, candidate), 1.0, seconds=0.02)
+    assert not found.all_tried
+    assert found.enough == ()  # a bound that was not worked out in time is none
     assert 10 < asked < 20  # no pairs of what takes too long
     assert time.process_time() - started < 5.0
 
@@ -170,5 +172,5 @@ def test_an_interrupt_leaves_the_answer(spaces: Spaces, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Simulator, "_bounds", interrupted)
-    assert changes(Design(0, candidate), 1.0) == ((), False)
+    assert changes(Design(0, candidate), 1.0) == Changes(all_tried=False)
     assert asked == 1

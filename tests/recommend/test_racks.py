@@ -15,7 +15,7 @@ from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.asymptotic import asymptotic_bounds
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.evaluator import Simulator
-from recsim_train.evaluate.levels import BOUND, BOUND_IN_RACKS, FINAL, INTERVAL, Level
+from recsim_train.evaluate.levels import BOUND, BOUND_IN_RACKS, FINAL, INTERVAL, RUNGS, Level
 from recsim_train.results.row import Row
 from recsim_train.session.caller import NOBODY
 from tests.recommend.conftest import Spaces
@@ -92,7 +92,8 @@ def test_what_is_recommended_in_racks_is_nearly_the_best(
 ) -> None:
     monkeypatch.setattr(Simulator, "_interval", without_interval)
     # so few go on that it matters which
-    monkeypatch.setattr("recsim_train.designs.searching._KEPT", (48, 3, 2))
+    few = [rung._replace(most=most) for rung, most in zip(RUNGS, (48, 3, 2), strict=True)]
+    monkeypatch.setattr("recsim_train.designs.searching.RUNGS", few)
     space = drawn(seed, spaces, large=False)
     assert 5 <= len(space.candidates) <= 16
     answer = answer_of(Searcher(space, Demand(), 1, NOBODY).run())

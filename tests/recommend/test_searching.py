@@ -9,15 +9,22 @@ from math import inf
 import pytest
 
 from recsim_train.designs import searching
-from recsim_train.designs.answer import NoDesignError, Recommended, answer_of, barriers
+from recsim_train.designs.answer import (
+    NoDesignError,
+    Recommended,
+    answer_document,
+    answer_of,
+    barriers,
+)
 from recsim_train.designs.searching import STAGES, Design, Found, Searcher, _reached
+from recsim_train.designs.shown import document, headline
 from recsim_train.designs.space import Space
 from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.evaluate.levels import BOUND, Level
 from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, Row
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.sim.host.memory import by_host, memory_uses
 from tests.recommend.conftest import CORES, RENT, Spaces
 from tests.simulated import simulate
@@ -71,18 +78,6 @@ def test_the_fastest_of_all_is_found_or_cannot_be_told_from_it(
     assert answer.chosen.eps == pytest.approx(every[answer.chosen.number], rel=1e-9)
     assert len(group) <= 6
     assert answer.met is None
-
-
-def test_designs_that_take_long_are_simulated_where_they_may_be_the_best(
-    spaces: Spaces, known: dict[str, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recsim_train.designs.searching._LIGHT", 0)
-    space = spaces("strategy=[flat_ps, allreduce, shadowsync]", hosts=[2, 3, 4], **FEW)
-    every = everything(space, known)
-    best = max(every, key=every.__getitem__)
-    answer = searched(space, Demand())
-    assert every[answer.chosen.number] > 0.95 * every[best]
-    assert answer.found.tried < len(space.candidates) / 2
 
 
 def test_a_strategy_whose_quickest_bounds_take_too_long_is_left_out(
@@ -237,23 +232,29 @@ def test_a_design_is_thought_to_reach_what_those_like_it_do(spaces: Spaces) -> N
     assert reached(designs[place[5, 1, 2]]) == pytest.approx(0.55)  # as like the one as the other
 
 
+def following(designs: list[Design], space: Space, wanted: Demand) -> Design:
+    """Which of them is simulated next."""
+    search = Searcher(space, wanted, 1, NOBODY)
+    search._left = designs
+    return search._next()[0]
+
+
 def test_what_is_just_below_the_target_at_first_gets_a_longer_simulation(spaces: Spaces) -> None:
     space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5, 6], **FEW)
     fewest = {c.hosts: number for number, c in reversed(list(enumerate(space.candidates)))}
-    search = Searcher(space, Demand(target=100.0, by="hosts"), 1, NOBODY)
     for eps, first in ((90.0, 4), (80.0, 5)):
         designs = simulated(space, {fewest[4]: (eps, 200.0), fewest[5]: (110.0, 200.0)})
-        (best,) = search._best(designs, 1, 1)
-        assert best.candidate.hosts == first
+        designs = [d for d in designs if d.rounds]
+        assert following(designs, space, Demand(target=100.0, by="hosts")).candidate.hosts == first
 
 
 def test_a_short_simulation_counts_for_no_more_than_its_bound(spaces: Spaces) -> None:
     space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5], **FEW)
-    search = Searcher(space, Demand(), 1, NOBODY)
-    designs = simulated(space, {0: (150.0, 100.0), 1: (120.0, 130.0)})
-    assert search._best(designs, 1, 1) == [designs[1]]
+    designs = simulated(space, {0: (150.0, 100.0), 1: (120.0, 130.0)})[:2]
+    assert following(designs, space, Demand()) is designs[1]
     designs[0].rounds = STAGES
-    assert search._place(designs[0]) < search._place(designs[1])  # that one is as any prediction
+    assert designs[0].eps == 150.0  # that one is as any prediction
+    assert Searcher(space, Demand(), 1, NOBODY)._place(designs[0]) == (-150.0, 4.0)
 
 
 @pytest.mark.parametrize(("likely", "first"), [(False, 5), (True, 4)])
@@ -263,10 +264,48 @@ def test_what_can_just_reach_the_target_does_not_surely_meet_it(
     """Whatever a short simulation says: the lower end of an interval is below the bound."""
     space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5], **FEW)
     fewest = {c.hosts: number for number, c in reversed(list(enumerate(space.candidates)))}
-    search = Searcher(space, Demand(target=100.0, by="hosts", likely=likely), 1, NOBODY)
     designs = simulated(space, {fewest[4]: (130.0, 102.0), fewest[5]: (110.0, 200.0)})
-    (best,) = search._best(designs, 1, 1)
-    assert best.candidate.hosts == first
+    designs = [d for d in designs if d.rounds]
+    wanted = Demand(target=100.0, by="hosts", likely=likely)
+    assert following(designs, space, wanted).candidate.hosts == first
+
+
+def test_it_ends_where_no_other_promises_more_and_says_what_was_left_out(spaces: Spaces) -> None:
+    space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5, 6], **FEW)
+    # one as any prediction, one that was simulated shortly, others with bounds alone
+    for bound, left in ((104.0, 0), (150.0, len(space.candidates) - 2)):
+        known = dict.fromkeys(range(len(space.candidates)), (0.0, bound))
+        designs = simulated(space, known | {0: (110.0, 115.0), 1: (90.0, 200.0)})
+        designs[0].rounds = STAGES
+        search = Searcher(space, Demand(), 1, NOBODY)
+        search._left = designs
+        assert len(search._open_ones()) == left
+        assert all(d.bound == 150.0 for d in search._open_ones())
+        assert bool([d for d in search._next() if d.rounds == 0]) is bool(left)
+
+
+def test_an_answer_by_bounds_is_labelled(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted before anything was simulated."""
+    space = spaces("strategy=[flat_ps, allreduce]", hosts=[2, 3], **FEW)
+    said: list[str] = []
+    search = Searcher(space, Demand(), 1, Caller(said.append))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "_simulate", interrupted)
+    found = search.run()
+    assert said[0].startswith("by bounds alone, nothing simulated: ")
+    answer = answer_of(found)
+    assert answer.chosen.bound == max(d.bound for d in found.designs)
+    assert "by its bound alone" in headline(answer)
+    kept = answer_document(answer)
+    assert kept["chosen"]["examples_per_second"] is None
+    assert kept["evaluated"]["simulated"] == 0
+    assert any("Nothing was simulated yet" in str(item) for item in document(answer).items)
+    beyond = answer_of(replace(found, wanted=Demand(target=2 * answer.chosen.bound)))
+    assert beyond.met is False  # which no bound allows
+    assert answer_of(replace(found, wanted=Demand(target=1.0))).met is None
 
 
 def test_an_interrupt_leaves_what_is_known(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
