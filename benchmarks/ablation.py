@@ -30,7 +30,7 @@ from script import options, row, table
 
 from recsim_train import load
 from recsim_train.config.cluster import FORMAT
-from recsim_train.config.overrides import times
+from recsim_train.config.units import Times
 from recsim_train.evaluate.prediction import predict
 from recsim_train.sim.host import cores, machines, resources
 from recsim_train.sim.messages import gloo_group
@@ -180,7 +180,7 @@ def predicted(name: str, setting: Setting) -> float:
         file = Path(scratch) / "experiment.yaml"
         file.write_text(yaml.safe_dump(setting.experiment), encoding="utf-8")
         (job,) = load(file, setting.profile, [*SETS, *cause.sets]).jobs(dry=True)
-    outcome = predict(job.case.with_({"cluster.turn": times(cause.turn)}))
+    outcome = predict(job.case.with_({"cluster.turn": Times(cause.turn)}))
     return outcome.speed.examples_per_second
 
 

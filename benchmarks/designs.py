@@ -2,10 +2,11 @@
 
     python benchmarks/designs.py --kept FOLDER [--only NAME] [--jobs 2] [--out FILE]
 
-Each space is searched as a user would. Then each of its designs is simulated, without an interval,
-and as any prediction is where it might be the best of all with one: an interval's lower end is
-below the prediction. That best one has to be the one that is recommended, or among those that it
-says cannot be told from it. CPU seconds of a search are those of this process and of those that it
+Each of a space's designs is simulated, without an interval, and as any prediction is where it might
+be the best of all with one: an interval's lower end is below the prediction. The space is searched
+as a user would; what is asked is in a file beside it (NAME.ask, `draw_spaces.py`), or here. The
+best one has to be the one that is recommended, or among those that it says cannot be told from
+it. CPU seconds of a search are those of this process and of those that it
 started, those of designs are what each took; what predictions of all, with intervals, would take is
 estimated from a sample. Designs that are done are in FOLDER, and are not simulated again: use
 another folder for other code.
@@ -22,12 +23,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import yaml
 from script import options, table
 
 import recsim_train
 from recsim_train.designs import searching
-from recsim_train.designs.making import Recommendation, space
+from recsim_train.designs.making import space
 from recsim_train.designs.searching import Design
+from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import FINAL, INTERVAL, Level
 from recsim_train.evaluate.memo import Memo
@@ -59,70 +62,91 @@ def main() -> None:
             if asked.out:
                 Path(asked.out).write_text(json.dumps(found, indent=1) + "\n")
     columns = (
-        "space",
-        "designs",
-        "open",
-        "group",
-        "in_group",
-        "cpu",
-        "cpu_of_all",
-        "share",
-        "cpu_of_predictions",
-    )
+        "space", "designs", "by", "target", "met", "in_group", "worse", "simulated", "by_bounds",
+        "cpu", "cpu_of_all", "share", "cpu_of_predictions",
+    )  # fmt: skip
     print("\n".join(table(columns, ([row[name] for name in columns] for row in found))))
 
 
 def compared(file: Path, jobs: int, kept: Path) -> dict[str, Any]:
     """One space."""
     study = recsim_train.load(file)
-    target = TARGETS.get(file.stem)
-    with _cpu() as searched:
-        made = recsim_train.recommend(study, target=target, processes=jobs)
+    asked = file.with_suffix(".ask")
+    ask = yaml.safe_load(asked.read_text(encoding="utf-8")) if asked.exists() else {}
     designs = [Design(n, c) for n, c in enumerate(space(study, None, NOBODY).candidates)]
     kept.mkdir(parents=True, exist_ok=True)
-    wanted = made.answer.wanted
     without, whole = (Kept(kept / f"{file.stem}-{name}.jsonl", jobs) for name in ("all", "whole"))
     without.simulate(designs, FINAL, rounds=1)
-    rated = sorted((d for d in designs if d.eps), key=lambda d: wanted.order(d.candidate, d.eps))
-    best = rated[0]
-    for first in range(0, len(rated), BATCH):
-        ahead = wanted.order(rated[first].candidate, rated[first].eps)
-        if best.whole and ahead >= wanted.order(best.candidate, best.surely(wanted)):
-            break
-        whole.simulate(rated[first : first + BATCH], INTERVAL, rounds=searching.STAGES)
-        best = min(
-            (d for d in rated if d.whole),
-            key=lambda d: wanted.order(d.candidate, d.surely(wanted)),
-        )
+    rated = [d for d in designs if d.eps]
+    by, target = ask.get("by", "throughput"), TARGETS.get(file.stem)
+    if share := ask.get("share"):
+        fastest = best_of(rated, Demand(target=1e-9, by="throughput"), whole)
+        target = share * fastest.surely(Demand(target=1.0))
+    with _cpu() as searched:
+        made = recsim_train.recommend(study, target=target, by=by if ask else None, processes=jobs)
+    wanted = made.answer.wanted
+    best = best_of(rated, wanted, whole)
     exhausted = without.seconds + whole.seconds
     sample = Kept(kept / f"{file.stem}-sample.jsonl", jobs)
-    some = Random(1).sample([Design(d.number, d.candidate) for d in designs], SAMPLE)
+    some = [] if ask else Random(1).sample([Design(d.number, d.candidate) for d in designs], SAMPLE)
     sample.simulate(some, INTERVAL, rounds=searching.STAGES)
     group = [made.answer.chosen, *made.answer.tied]
-    bounds = [d.bound for d in made.answer.found.designs if d.known is not None]
+    found = made.answer.found
+    bounds = [d.bound for d in found.designs if d.known is not None]
     enough = [bound for bound in bounds if target is None or bound >= target]
     return {
         "space": file.stem,
         "designs": len(designs),
+        "added": len(found.designs) - len(designs),
         "open": len(enough),
+        "by": wanted.by,
         "target": target,
+        "met": made.answer.met,
         "chosen": _told(made.answer.chosen),
         "best": _told(best),
         "group": len(group),
         "in_group": best.candidate.job.identity in {d.candidate.job.identity for d in group},
-        "short_of_best": _short(made, best),
+        "worse": worse(made.answer.chosen, best, wanted),
+        "simulated": [sum(d.rounds > n for d in found.designs) for n in range(searching.STAGES)],
+        "by_bounds": round(found.by_bounds / found.seconds, 4),
         "cpu": round(searched["seconds"], 1),
         "cpu_of_all": round(exhausted, 1),
         "share": round(searched["seconds"] / exhausted, 3),
-        "cpu_of_predictions": round(sample.seconds / SAMPLE * len(designs), 1),
+        "cpu_of_predictions": round(sample.seconds / SAMPLE * len(designs), 1) if some else None,
         "with_interval": sum(d.whole for d in rated),
         "wall": round(searched["wall"], 1),
     }
 
 
-def _short(made: Recommendation, best: Design) -> float:
-    """By how much what was chosen is slower than the best, relative."""
-    return round(1.0 - (made.answer.chosen.eps or 0.0) / (best.eps or 1.0), 4)
+def best_of(rated: Sequence[Design], wanted: Demand, whole: Kept) -> Design:
+    """By whole predictions, of which as many are made as it takes to know."""
+
+    def place(design: Design) -> tuple[float, ...]:
+        return wanted.order(design.candidate, design.surely(wanted))
+
+    rated = sorted(rated, key=lambda d: wanted.order(d.candidate, d.eps or 0.0))
+    for first in range(0, len(rated), BATCH):
+        known = [d for d in rated if d.whole]
+        ahead = wanted.order(rated[first].candidate, rated[first].eps or 0.0)
+        if known and ahead >= min(map(place, known)):
+            break
+        whole.simulate(rated[first : first + BATCH], INTERVAL, rounds=searching.STAGES)
+    return min((d for d in rated if d.whole), key=place)
+
+
+def worse(chosen: Design, best: Design, wanted: Demand) -> float:
+    """By how much what was chosen is worse than the best in what was asked, relative; 1 where only
+    the best meets the target, below 0 where it is better, by a design that the space has not."""
+    ends = [d.surely(wanted) for d in (chosen, best)]
+    if wanted.enough(ends[0]) is not wanted.enough(ends[1]):
+        return 1.0 if wanted.enough(ends[1]) else -1.0
+    if wanted.target is None and wanted.by != "throughput":
+        prices = [wanted.price(d.candidate) / (d.eps or 1.0) for d in (chosen, best)]
+    elif wanted.target is None or not wanted.enough(ends[0]):
+        prices = [1.0 / end for end in ends]
+    else:
+        prices = [wanted.price(d.candidate) for d in (chosen, best)]
+    return round(prices[0] / prices[1] - 1.0, 4)
 
 
 class Kept:

@@ -49,10 +49,10 @@ from recsim_train import load
 from recsim_train.calibration.own.bench import Bench, ids_of
 from recsim_train.executor.net import kernels
 from recsim_train.executor.net.rows import EPSILON
-from recsim_train.executor.net.state import EmbeddingState
 from recsim_train.executor.shards.routing import Routed, ShardSlices, route_ids
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.values import RealRows
+from recsim_train.executor.worker import EmbeddingState
 from recsim_train.results.environment import machine
 
 RESULTS = Path("benchmarks/results")

@@ -25,21 +25,23 @@ from recsim_train.config.cluster import (
     Threads,
     Waking,
 )
-from recsim_train.config.hazards import (
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds, MeasuredOperation, Pooled
+from recsim_train.config.presets import describe_presets
+from recsim_train.config.schema import settings_table
+from recsim_train.config.topology import (
     Episodes,
     Failures,
     Hiccups,
+    MixedHosts,
+    RackTopology,
+    Rent,
     ScheduledFailure,
     SlowHosts,
     Stragglers,
     Tail,
+    Traffic,
 )
-from recsim_train.config.measured import MeasuredOperation, Pooled
-from recsim_train.config.presets import describe_presets
-from recsim_train.config.schema import settings_table
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
-from recsim_train.config.topology import MixedHosts, RackTopology, Rent, Traffic
-from recsim_train.report.glossary import source
+from recsim_train.report.naming import words_page
 from recsim_train.strategy.options import rows
 from recsim_train.strategy.registry import schemas, strategies
 
@@ -166,7 +168,7 @@ def words() -> str:
     made = (
         "Made by `python docs/make_reference.py` from `recsim_train/report/words.md`; edit that.\n"
     )
-    return f"# Glossary\n\n{made}\n{source()}"
+    return f"# Glossary\n\n{made}\n{words_page()}"
 
 
 def build() -> dict[Path, str]:

@@ -12,8 +12,8 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.simulations import representatives, simulation
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.folding import Folding
-from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.operations import ProcessTimes
 from recsim_train.workload.scope import Scope
 
 

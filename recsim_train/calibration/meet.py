@@ -16,7 +16,7 @@ from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.experiment import Experiment, Roles, StrategyChoice, Synthetic
-from recsim_train.data.synthetic import write_criteo
+from recsim_train.data.text import write_criteo
 from recsim_train.strategy.base import (
     EMBEDDING,
     TRAINERS,

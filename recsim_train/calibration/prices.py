@@ -214,12 +214,6 @@ def wire_observations(ends: Sequence[Mapping[str, Any]]) -> list[Observation]:
     ]
 
 
-def gloo_message(ends: Sequence[Mapping[str, Any]]) -> Estimate:
-    """What a message over gloo takes on idle cores: the mean of both ends, window by window."""
-    windows = zip(*(end["gloo_messages"] for end in ends), strict=True)
-    return from_repeats([mean(seconds) for seconds in windows])
-
-
 def run_observations(runs: Sequence[Talked], law: Cooling) -> list[Observation]:
     """CPU of the messages and bytes of runs."""
     return [

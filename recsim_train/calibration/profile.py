@@ -29,6 +29,7 @@ from recsim_train.calibration.measuring import (
     READING,
     REQUESTS,
     Measuring,
+    Stages,
 )
 from recsim_train.calibration.measuring import seconds_of as measured_seconds
 from recsim_train.calibration.own.measure import MOST_BUSY
@@ -42,7 +43,6 @@ from recsim_train.calibration.prices import (
     fit_kernels,
     fit_reading,
     fit_wire,
-    gloo_message,
     handover,
     run_observations,
     warmed,
@@ -50,7 +50,6 @@ from recsim_train.calibration.prices import (
     wire_observations,
 )
 from recsim_train.calibration.speed import measure_speed
-from recsim_train.calibration.stages import Stages
 from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
@@ -65,7 +64,7 @@ from recsim_train.config.cluster import (
     Price,
     Threads,
 )
-from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.results import environment
 from recsim_train.results.drift import MOVED
 
@@ -200,10 +199,7 @@ def _wire_prices(
     idle = fit_wire(wire_observations(ends))
     prices.take(fit_wire([*wire_observations(loaded), *messages]))
     message = idle.prices["message"].value
-    prices.residuals["round trips"] += (
-        f"; on idle cores a message takes {message * 1e6:.0f} us, "
-        f"one over gloo {gloo_message(ends).value * 1e6:.0f} us"
-    )
+    prices.residuals["round trips"] += f"; on idle cores a message takes {message * 1e6:.0f} us"
     wire = wire_figures(ends, message)
     prices.add(wire.waits)
     return wire

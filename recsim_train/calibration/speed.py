@@ -11,7 +11,7 @@ from statistics import fmean, mean
 
 from recsim_train.calibration.child import answers, side_by_side
 from recsim_train.config.errors import RunFailed
-from recsim_train.config.speed import MachineSpeed
+from recsim_train.config.measured import MachineSpeed
 from recsim_train.results.drift import MOVED
 from recsim_train.results.environment import cores
 

@@ -27,12 +27,11 @@ from recsim_train.config.experiment import (
     StrategyChoice,
     Synthetic,
 )
-from recsim_train.data.synthetic import write_criteo
+from recsim_train.data.text import write_criteo
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.reading import reading_of
-from recsim_train.placement.transport import shareable
+from recsim_train.placement.transport import reading_of, shareable
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import (
     DENSE,

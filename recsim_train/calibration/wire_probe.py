@@ -37,8 +37,6 @@ _LONGEST_TRIP = 0.2
 """Seconds that a round trip over a slow link may take by its rate."""
 End = TcpChannel | TcpPort
 _TURNED_BYTES = 8 << 20
-_GLOO_BYTES = 1 << 10
-"""Of a bare message: of this size and below its bytes do not show."""
 
 
 _SETTING = Setting(16, 8, (32,), (16,), (64,), 2 * MEBI)
@@ -99,13 +97,12 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
             for size in (0, *_SIZES[: 5 if quick else None])
         ]
         streams = _streams(ends, 1 << 20, max(10, int(150 * share)))
-        gloo = _gloo_messages(collective, rank, int(1000 * share))
         members = Collective(collective, 2, rank)
         meetings = {
             "least": _meetings(lambda: members.agree(yes=True), max(50, int(1000 * share))),
             **{name: _meetings(meet, int(50 * share)) for name, meet in _large(members).items()},
         }
-    return {"talks": talks, "streams": streams, "gloo_messages": gloo, "meetings": meetings}
+    return {"talks": talks, "streams": streams, "meetings": meetings}
 
 
 def measure_link(rank: int, store: str, rate: float) -> dict[str, object]:
@@ -204,21 +201,6 @@ def _stream(ends: Sequence[End], size: int, count: int) -> float:
             list(pool.map(lambda end: _do(end, size, repeats, 8), ends))
 
     return len(ends) * size / _timed(work, count)[0]
-
-
-def _gloo_messages(group: dist.ProcessGroup, rank: int, count: int) -> list[float]:
-    """CPU seconds of this end for one message over gloo, one value for each window."""
-    content, other = torch.zeros(_GLOO_BYTES, dtype=torch.uint8), 1 - rank
-
-    def work(repeats: int) -> None:
-        for _ in range(repeats):
-            if rank == _CLIENT:
-                dist.send(content, other, group=group)
-            dist.recv(content, other, group=group)
-            if rank == _SERVER:
-                dist.send(content, other, group=group)
-
-    return [cpu / 2 for cpu in _windows(work, count)[1]]
 
 
 def _large(members: Collective) -> dict[str, Callable[[], object]]:

@@ -159,8 +159,8 @@ def measure(
     >>> run.examples_per_second > 0, 0 < run.auc < 1
     (True, True)
     """
+    from recsim_train.executor.link.rendezvous import read_rank, under_torchrun
     from recsim_train.executor.process import forkserver
-    from recsim_train.executor.process.rank import read_rank, under_torchrun
     from recsim_train.executor.process.torchrun import reads_here, refusals_told
     from recsim_train.session import making, prepare
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recsim_train.cli import common, shown
+from recsim_train.designs.wanted import By
 
 if TYPE_CHECKING:
     from recsim_train.designs.space import Space
@@ -56,7 +57,7 @@ def recommend(
         ),
     ] = None,
     by: Annotated[
-        Literal["cost", "throughput", "hosts"] | None,
+        By | None,
         typer.Option(
             "--by",
             help="What counts: with a target the least cost per hour, or the fewest hosts, that "

@@ -13,16 +13,15 @@ from recsim_train.config.experiment import (
     MOST_THREADS,
     Data,
     Experiment,
+    Gates,
     Model,
     Recovery,
 )
 from recsim_train.config.formats import FORMATS, WITHOUT_PATH, source_of, unfit
-from recsim_train.config.hazards import Stragglers
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
 from recsim_train.config.sweep import written
-from recsim_train.config.topology import MixedHosts, Traffic
-from recsim_train.config.validation import Gates
+from recsim_train.config.topology import MixedHosts, Stragglers, Traffic
 
 _WITHOUT = {
     "path": "null: the generator feeds",

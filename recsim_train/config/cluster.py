@@ -9,10 +9,17 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from recsim_train.config.hazards import Failures, Stragglers
-from recsim_train.config.measured import MeasuredOperation
-from recsim_train.config.speed import MachineSpeeds
-from recsim_train.config.topology import MixedHosts, RackTopology, Rent, RoleName, Speed, Traffic
+from recsim_train.config.measured import MachineSpeeds, MeasuredOperation
+from recsim_train.config.topology import (
+    Failures,
+    MixedHosts,
+    RackTopology,
+    Rent,
+    RoleName,
+    Speed,
+    Stragglers,
+    Traffic,
+)
 from recsim_train.config.units import (
     AnySize,
     Duration,

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.config.fields import Accepts, accepts, of_field
+from recsim_train.config.validate import Accepts, accepts, of_field
 from recsim_train.config.yaml_source import Dumper
 
 DIGITS = 6

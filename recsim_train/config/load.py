@@ -18,28 +18,24 @@ from recsim_train.config.checks import (
     check_size,
     take_lists_of_files,
 )
-from recsim_train.config.experiment import Data, Experiment, Model
-from recsim_train.config.fields import of_field
-from recsim_train.config.forms import MODEL_KEYS, write_out_model, write_out_strategies
-from recsim_train.config.options import Schemas
+from recsim_train.config.experiment import Data, Experiment, Model, Validation
+from recsim_train.config.options import Schemas, write_out_strategies
 from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experiment
-from recsim_train.config.presets import PRESETS
+from recsim_train.config.presets import MODEL_KEYS, PRESETS, write_out_model
 from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Problem, dotted
 from recsim_train.config.profiles import EXTENDS, NO_PROFILE_NAME, WHOLE
-from recsim_train.config.relative import read_with
-from recsim_train.config.search import Search
-from recsim_train.config.sets import Assignment, Sets
+from recsim_train.config.sets import Assignment, Sets, read_with
 from recsim_train.config.sweep import (
     Dimension,
     Point,
+    Search,
     Sweep,
     check_keys,
     expand,
     grid_of,
     take_sweep,
 )
-from recsim_train.config.validate import check, parse
-from recsim_train.config.validation import Validation
+from recsim_train.config.validate import check, of_field, parse
 from recsim_train.config.yaml_source import YamlDocument
 
 _MOST_PROBLEMS = 20

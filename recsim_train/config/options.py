@@ -1,5 +1,5 @@
 """The settings of strategies and of their parts as data, and the check of values for them: of a
-single option, and of a choice by name with its options."""
+single option, of a choice by name with its options, and of ``strategy`` in the YAML."""
 
 from __future__ import annotations
 
@@ -171,3 +171,33 @@ def _check_options(
                 options[name] = checked
     sound = len(mistakes.problems) == before
     return {name: options[name] for name in schemas if name in options} if sound else None
+
+
+_EXPECTED_STRATEGY = "a strategy's name, a mapping with 'kind' and options, or a list"
+
+
+def write_out_strategies(raw: object, schemas: Schemas, mistakes: Mistakes) -> list[dict[str, Any]]:
+    """Every entry as ``{"kind", "options"}``; problems go to ``mistakes``.
+
+    Options that equal their default are left out, so that two ways of writing the same strategy
+    are one: they have one identity, and one label in reports.
+    """
+    path: KeyPath = ("strategy",)
+    if raw is None:
+        mistakes.add(path, f"missing; expected {_EXPECTED_STRATEGY} (known: {', '.join(schemas)})")
+        return []
+    entries = raw if isinstance(raw, list) else [raw]
+    if not entries:
+        mistakes.add(path, "expected at least one strategy, got an empty list")
+    choices: list[dict[str, Any]] = []
+    position: list[int] = []
+    for index, entry in enumerate(entries):
+        at: KeyPath = (*path, index) if isinstance(raw, list) else path
+        choice = check_choice("strategy", entry, schemas, _EXPECTED_STRATEGY, at, mistakes)
+        if choice is not None and choice in choices:
+            first = position[choices.index(choice)]
+            mistakes.add(at, f"the same strategy with the same options as entry {first}")
+        elif choice is not None:
+            choices.append(choice)
+            position.append(index + 1)
+    return choices

@@ -1,19 +1,31 @@
-"""An experiment file as it stands, apart from the sweep in it and the command line's overrides."""
+"""An experiment as its file has it, or a mapping that is given instead, apart from the sweep in it
+and the command line's overrides."""
 
 from __future__ import annotations
 
+import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from numbers import Integral, Real
+from pathlib import Path, PurePath
+from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.fields import Accepts, of_path
-from recsim_train.config.problems import KeyPath, Mistakes
+from recsim_train.config.problems import (
+    ConfigErrors,
+    KeyPath,
+    Mark,
+    Marks,
+    Mistakes,
+    Problem,
+    dotted,
+)
 from recsim_train.config.sets import Assignment, parse_sets
 from recsim_train.config.sweep import Dimension, Sweep, fix, take_sweep
-from recsim_train.config.yaml_source import YamlDocument, read_document
+from recsim_train.config.validate import Accepts, of_path
+from recsim_train.config.yaml_source import LARGEST_INTEGER, YamlDocument, read_document
 
 PROFILE_KEY = "cluster."
 """What overrides of the cluster profile begin with."""
@@ -135,3 +147,43 @@ def _set_own(document: YamlDocument, sets: Sequence[Assignment], mistakes: Mista
         document.marks.values["sweep", name] = item.mark
         document.marks.keys["sweep", name] = item.mark
         document.marks.values.setdefault(("sweep",), item.mark)
+
+
+_GIVEN = "the given experiment"
+"""What sentences about mistakes call it: it has no lines."""
+
+
+def document_of(given: Mapping[str, Any]) -> YamlDocument:
+    """As if it had been read; tuples are lists, and paths text. Raises ConfigErrors for what no
+    YAML file could hold."""
+    problems: list[Problem] = []
+    data = _plain(given, (), problems)
+    if problems:
+        raise ConfigErrors(problems, _GIVEN)
+    return YamlDocument(_GIVEN, data, Marks({(): Mark(_GIVEN)}))
+
+
+def _plain(value: object, path: KeyPath, problems: list[Problem]) -> Any:
+    match value:
+        case None | bool() | str():
+            return value
+        case Integral() if abs(int(value)) <= LARGEST_INTEGER:
+            return int(value)
+        case Real() if math.isfinite(value) and not isinstance(value, Integral):
+            return float(value)
+        case PurePath():
+            return str(value)
+        case Mapping():
+            wrong = [key for key in value if not isinstance(key, str)]
+            problems += [_problem(path, f"expected text as a key, got {key!r}") for key in wrong]
+            kept = {key: inner for key, inner in value.items() if isinstance(key, str)}
+            return {key: _plain(inner, (*path, key), problems) for key, inner in kept.items()}
+        case list() | tuple():
+            return [_plain(inner, (*path, k), problems) for k, inner in enumerate(value)]
+    said = "expected text, a number, true, false, None, a list or a mapping"
+    problems.append(_problem(path, f"{said}, got {value!r}"[:200]))
+    return None
+
+
+def _problem(path: KeyPath, message: str) -> Problem:
+    return Problem(Mark(_GIVEN), dotted(path), message)

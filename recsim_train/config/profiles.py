@@ -12,8 +12,7 @@ from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.points import PROFILE_KEY
 from recsim_train.config.problems import Marks, Mistakes, shown, suggest
-from recsim_train.config.relative import read_with
-from recsim_train.config.sets import Assignment, Sets
+from recsim_train.config.sets import Assignment, Sets, read_with
 from recsim_train.config.validate import check
 from recsim_train.config.yaml_source import YamlDocument, parse_document, read_document
 

@@ -14,15 +14,14 @@ from pydantic_core import PydanticUndefined
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.fields import Accepts, accepts, of_field
-from recsim_train.config.forms import MODEL_KEYS
 from recsim_train.config.options import OptionSchema, Schemas
-from recsim_train.config.presets import PRESETS
+from recsim_train.config.presets import MODEL_KEYS, PRESETS
 from recsim_train.config.profiles import EXTENDS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.tables import LARGE, MOST_TABLES, TORCHREC
 from recsim_train.config.topology import ROLE_NAMES
 from recsim_train.config.units import DURATION, SHARE
+from recsim_train.config.validate import Accepts, accepts, of_field
 
 
 class SettingRow(NamedTuple):

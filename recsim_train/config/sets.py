@@ -1,12 +1,15 @@
-"""``--set key=value``: changes to an experiment's plain data before it is checked."""
+"""``--set key=value``: changes to plain data before it is checked, and those of what settings are
+otherwise, such as ``cluster.hosts.*.nic=x1.25``."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from recsim_train.config.options import OptionSchema, Schemas
@@ -19,6 +22,8 @@ from recsim_train.config.problems import (
     dotted,
     suggest,
 )
+from recsim_train.config.units import EVERY
+from recsim_train.config.validate import of_path
 from recsim_train.config.yaml_source import Builder, YamlDocument, compose
 
 
@@ -87,15 +92,11 @@ def parse_sets(arguments: Sequence[str | Assignment], mistakes: Mistakes) -> lis
         mark = Mark(f"--set {argument}")
         key, equals, text = argument.partition("=")
         if not equals or not all(part.strip() for part in key.strip().split(".")):
-            mistakes.problems.append(
-                Problem(mark, "", "expected key=value, such as roles.trainers=4")
-            )
+            mistakes.add_at(mark, "", "expected key=value, such as roles.trainers=4")
             continue
         if not text.strip():  # as of a variable that is not set
-            mistakes.problems.append(
-                Problem(
-                    mark, "", f"expected a value, got empty text; to have none: {key.strip()}=null"
-                )
+            mistakes.add_at(
+                mark, "", f"expected a value, got empty text; to have none: {key.strip()}=null"
             )
             continue
         try:
@@ -107,41 +108,30 @@ def parse_sets(arguments: Sequence[str | Assignment], mistakes: Mistakes) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """Applies arguments, in order, to a document."""
+    """Applies assignments, in order, to a document."""
 
     document: YamlDocument
     schemas: Schemas
     mistakes: Mistakes
 
-    def apply(self, arguments: Sequence[str | Assignment]) -> None:
-        """Change the document; what is wrong with an argument goes to the mistakes."""
-        path_mark: Mark | None = None
-        assignments = parse_sets(arguments, self.mistakes)
+    def apply(self, assignments: Sequence[Assignment]) -> None:
+        """Change the document; what is wrong with an assignment goes to the mistakes."""
         for item in assignments:
-            if item.path == ("data", "path") and item.typed:
-                path_mark = item.mark
-            self._assign(item.path, item.value, item.mark)
-        if path_mark is not None and ("data", "generate") not in {i.path for i in assignments}:
+            of_strategy = len(item.path) > 1 and item.path[0] == "strategy"
+            (self._write_option if of_strategy else self._write)(item.path, item.value, item.mark)
+        named = [i.mark for i in assignments if i.path == ("data", "path") and i.typed]
+        if named and ("data", "generate") not in {i.path for i in assignments}:
             # Only the experiment's own file may be made; one that is named here must exist.
             data = self.document.data.get("data")
             if isinstance(data, dict):
                 data["generate"] = False
-                self.document.marks.replace(("data", "generate"), path_mark)
+                self.document.marks.replace(("data", "generate"), named[-1])
 
-    def _assign(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        data = self.document.data
-        if len(path) > 1 and path[0] == "model" and isinstance(data.get("model"), str):
-            self.document.marks.values["model", "preset"] = self.document.marks.locate(("model",))
-            data["model"] = {"preset": data["model"]}
-        if len(path) > 1 and path[0] == "strategy":
-            self._assign_strategy(path, value, mark)
-        else:
-            self._write(path, value, mark)
-
-    def _assign_strategy(self, path: KeyPath, value: Any, mark: Mark) -> None:
+    def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
+        """Set an option of all strategies that have it, or of the one that the path names."""
         current = self.document.data.get("strategy")
         if not isinstance(current, list) or str(path[1]).isdigit():
-            self._write_option(path, value, mark)
+            self._write(path, value, mark)
             return
         option = ".".join(map(str, path[1:]))
         if option == "kind":
@@ -159,27 +149,11 @@ class Sets:
                 f"no strategy of the list has an option {option!r}{hint}",
             )
         for index in fitting:
-            self._write_option(("strategy", index, *path[1:]), value, mark)
-
-    def _write_option(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        """Set an option, turning plain names on the way there (the strategy's, a part's) into
-        mappings that hold them."""
-        at: Any = self.document.data
-        marks = self.document.marks
-        done: KeyPath = ()
-        for part in path[:-1]:
-            key: Any = int(part) if isinstance(at, list) and str(part).isdigit() else part
-            held = dict(enumerate(at)) if isinstance(at, list) else at
-            inner = held.get(key) if isinstance(held, dict) else None
-            done = (*done, key)
-            if isinstance(inner, str):
-                marks.values[*done, "kind"] = marks.locate(done)
-                inner = at[key] = {"kind": inner}
-            at = inner
-        self._write(path, value, mark)
+            self._write(("strategy", index, *path[1:]), value, mark)
 
     def _write(self, path: KeyPath, value: Any, mark: Mark) -> None:
-        """Set one place, making the mappings on the way there."""
+        """Set one place, making the mappings on the way there; names there that stand alone (the
+        model's preset, a strategy's, a part's) become mappings that hold them."""
         at: Any = self.document.data
         marks = self.document.marks
         done: KeyPath = ()
@@ -207,7 +181,15 @@ class Sets:
                 if isinstance(at, dict) and at.get(str(part)) is None:
                     at[part] = {}
                     marks.replace(done, mark)
+                elif isinstance(name := at[part], str) and (key := _named_by(done)):
+                    marks.values[*done, key] = marks.locate(done)
+                    at[part] = {key: name}
                 at = at[part]
+
+
+def _named_by(path: KeyPath) -> str | None:
+    """The key of the name that may stand alone at a place; None: none may."""
+    return "kind" if path[0] == "strategy" else "preset" if path == ("model",) else None
 
 
 def option_names(entry: object, schemas: Schemas) -> list[str]:
@@ -227,3 +209,83 @@ def _dotted(options: Mapping[str, OptionSchema], entry: object) -> Iterator[str]
         kind = chosen.get("kind") if isinstance(chosen, dict) else chosen
         if isinstance(kind, str):
             yield from (f"{name}.{key}" for key in _dotted(option.parts.get(kind, {}), chosen))
+
+
+_TIMES = re.compile(r"x(\d+(?:\.\d+)?)")
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_with(
+    sets: Sets, given: Sequence[str | Assignment], model: type[M], read: Callable[[], M]
+) -> M:
+    """What ``read`` makes of a document of this model once the overrides are in it, of which those
+    that say how many times follow the others."""
+    items = parse_sets(given, sets.mistakes)
+    relative = [item for item in items if _is_relative(item, model)]
+    sets.apply([item for item in items if item not in relative])
+    settings = read()
+    if relative:
+        sets.apply(_absolute(relative, settings, sets.document, sets.mistakes))
+        settings = read()
+    return settings
+
+
+def _is_relative(item: Assignment, model: type[BaseModel]) -> bool:
+    """Whether it multiplies a number, or is of each entry of a mapping or list."""
+    if EVERY in item.path:
+        return True
+    what = of_path(model, item.path) if _times(item.value) is not None else None
+    return what is not None and (what.quantity is not None or what.hint in (int, float))
+
+
+def _times(value: Any) -> float | None:
+    found = _TIMES.fullmatch(value) if isinstance(value, str) else None
+    return None if found is None else float(found[1])
+
+
+def _absolute(
+    items: Sequence[Assignment], settings: BaseModel, document: YamlDocument, mistakes: Mistakes
+) -> list[Assignment]:
+    """The same overrides with the keys and values that they come to; of what is not given none.
+    Those that name nothing that is go to the mistakes. ``document``: what ``settings`` are read
+    from, whose lists have entries of their own."""
+    found = []
+    for item in items:
+        times, places = _times(item.value), list(_places(settings, document.data, item.path))
+        for path, known in places:
+            value = item.value
+            if times is not None:
+                what = of_path(type(settings), path)
+                value = times * known
+                if what is not None and what.quantity is not None:
+                    value = what.quantity.format_exact(value)
+                elif isinstance(known, int) and value.is_integer():
+                    value = int(value)
+            found.append(Assignment(".".join(map(str, path)), value, item.mark))
+        if not places:
+            mistakes.add_at(item.mark, item.key, "expected the name of settings that have a value")
+    return found
+
+
+def _places(
+    at: Any, written: Any, path: KeyPath, above: KeyPath = ()
+) -> Iterator[tuple[KeyPath, Any]]:
+    """Where settings are that a key names, and what they are."""
+    if not path:
+        if at is not None:
+            yield above, at
+        return
+    part, rest = path[0], path[1:]
+    entries: dict[Any, Any] = at if isinstance(at, dict) else {}
+    if isinstance(at, BaseModel):
+        entries = dict(at)
+    elif isinstance(at, tuple) and isinstance(written, list) and len(written) == len(at):
+        entries = dict(enumerate(at))
+        part = int(part) if str(part).isdigit() else part
+    known = dict(enumerate(written)) if isinstance(written, list) else written
+    for key in entries if part == EVERY else [part]:
+        if key in entries:
+            inner = known.get(key) if isinstance(known, dict) else None
+            yield from _places(entries[key], inner, rest, (*above, key))

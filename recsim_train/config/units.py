@@ -1,4 +1,4 @@
-"""Quantities with units: "25 Gbit/s", "50 us", "4 MiB".
+"""Quantities with units, such as "25 Gbit/s", and sections, which have others by dotted keys.
 
 A number without a unit is refused. Bits and bytes, decimal and binary prefixes differ and are
 never guessed: Gbit/s, GB/s and GiB/s are three different rates.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, NamedTuple, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from recsim_train.config.overrides import overridden
 from recsim_train.config.problems import shown
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -224,5 +223,43 @@ class Section(BaseModel):
     )
 
     def with_(self, changes: Mapping[str, Any]) -> Self:
-        """The same with other values by dotted keys (`recsim_train.config.overrides`)."""
+        """The same with other values by dotted keys, as `overridden` takes them."""
         return cast("Self", overridden(self, changes))
+
+
+EVERY = "*"
+"""As a part of a key: each entry of a mapping or list that is there."""
+
+
+class Times(NamedTuple):
+    """As a value of an override, so many times what a setting is, and of one that is not given
+    nothing: "twice the network card" is ``{"hosts.*.nic": Times(2)}``."""
+
+    factor: float
+
+
+def overridden(settings: Any, changes: Mapping[str, Any]) -> Any:
+    """Settings with others at these keys, one after the other. Nothing is checked; a key that
+    names no field is an error of ours."""
+    for key, value in changes.items():
+        settings = _changed(settings, key.split("."), value)
+    return settings
+
+
+def _changed(at: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        relative = isinstance(value, Times) and at is not None
+        return at * value.factor if relative else None if isinstance(value, Times) else value
+    part, rest = path[0], path[1:]
+    if isinstance(at, BaseModel):
+        assert part in type(at).model_fields, f"{type(at).__name__} has no {part}"
+        return at.model_copy(update={part: _changed(getattr(at, part), rest, value)})
+    if isinstance(at, tuple):
+        chosen: Iterable[int] = range(len(at)) if part == EVERY else (int(part),)
+        changed = {index: _changed(at[index], rest, value) for index in chosen}
+        return tuple(changed.get(index, entry) for index, entry in enumerate(at))
+    if at is None and (part == EVERY or isinstance(value, Times)):
+        return None
+    known = at or {}
+    keys = list(known) if part == EVERY else [part]
+    return {**known, **{key: _changed(known.get(key), rest, value) for key in keys}}

@@ -38,16 +38,6 @@ class NumpyBatch:
         """Examples in the batch."""
         return int(self.labels.shape[0])
 
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes of the content: what a reader hands to the transport, without the header."""
-        return self.labels.nbytes + self.dense.nbytes + self.ids.nbytes + self.lengths.nbytes
-
-    @property
-    def packed_bytes(self) -> int:
-        """Bytes of the packed form, header included."""
-        return HEADER_BYTES + self.payload_bytes
-
 
 def ids_by_table(model: Model, batch: NumpyBatch) -> Iterator[NDArray[np.int64]]:
     """Each table's ids of a batch, in table order."""
@@ -62,30 +52,19 @@ def ids_by_table(model: Model, batch: NumpyBatch) -> Iterator[NDArray[np.int64]]
         start += count
 
 
-def pack(batch: NumpyBatch, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """The batch as one buffer of ``batch.packed_bytes`` bytes.
+def pack(batch: NumpyBatch) -> NDArray[np.uint8]:
+    """The batch as one buffer, header and content.
 
-    Content order is ids, dense, labels, lengths, so that every part stays aligned. ``out``: a
-    uint8 buffer of at least that size to write into; its used part is returned.
+    Content order is ids, dense, labels, lengths, so that every part stays aligned.
     """
-    total = batch.packed_bytes
-    if out is None:
-        out = np.empty(total, dtype=np.uint8)
-    elif out.dtype != np.uint8 or out.ndim != 1 or out.nbytes < total:
-        raise ValueError(f"a packed batch needs a uint8 buffer of {total} bytes")
-    out = out[:total]
-    header = (batch.size, batch.dense.shape[1], batch.ids.size, batch.lengths.size)
-    out[:HEADER_BYTES].view(np.int64)[:] = header
-    at = HEADER_BYTES
-    for part in (batch.ids, batch.dense, batch.labels, batch.lengths):
-        flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-        out[at : at + flat.nbytes] = flat
-        at += flat.nbytes
-    return out
+    header = np.array([batch.size, batch.dense.shape[1], batch.ids.size, batch.lengths.size])
+    parts = header, batch.ids, batch.dense, batch.labels, batch.lengths
+    flat = (np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts)
+    return np.concatenate(list(flat))
 
 
 def unpack(buffer: NDArray[np.uint8]) -> NumpyBatch:
-    """The batch in a buffer that `pack` filled: views into the buffer, nothing is copied.
+    """The batch in a buffer that begins as `pack` has made one: views into it, nothing is copied.
 
     Raises ValueError where the buffer is shorter than its header says.
     """

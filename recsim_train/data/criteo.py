@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.files import beginning, container, is_header, layout, open_bytes
-from recsim_train.data.malformed import LOOKED_AT_FROM, PHRASES, may_be_damaged
-from recsim_train.data.parse import COLUMNS, KINDS, parse_lines, spoilt
-from recsim_train.data.source import Source
-from recsim_train.data.synthetic import write_criteo
+from recsim_train.data.source import LOOKED_AT_FROM, PHRASES, Source, may_be_damaged
+from recsim_train.data.text import COLUMNS, KINDS, parse_lines, spoilt, write_criteo
 
 BLOCK_BYTES = 1 << 18
 """Text read at once: it stays in a core's own cache until it is parsed."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -29,16 +31,17 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
     Raises as `recsim_train.data.stream.open_stream`.
     """
     tables = [_Table() for _ in model.tables]
-    rates = HitRates(model, batches)
     bases = first_rows(table_rows(model))[:-1]
     with open_stream(
         model, data, batch_size=batch_size, positions=(0,), total=1, iterations=batches
     ) as stream:
-        for fed in stream:
-            met = []
-            for table, base, ids in zip(tables, bases, ids_by_table(model, fed.batch), strict=True):
-                met.append(base + table.add(ids))
-            rates.add(np.concatenate(met))
+
+        def rows() -> Iterator[Numbers]:
+            for fed in stream:
+                given = zip(tables, bases, ids_by_table(model, fed.batch), strict=True)
+                yield np.concatenate([base + table.add(ids) for table, base, ids in given])
+
+        cache = hit_rates(model, batches, rows())
         stream.check()
         found = stream.malformed.beyond_rows(table_rows(model))
         beyond = {one.table: round(one.share, 4) for one in found}
@@ -50,7 +53,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
             "malformed": stream.malformed.total,
             "ids_per_batch": sum(table.mean_ids for table in tables),
             "unique_per_batch": sum(table.mean_unique for table in tables),
-            "cache": rates.summary(),
+            "cache": cache,
             "tables": [
                 {"table": t, "rows": spec.rows, "beyond": beyond.get(t, 0.0), **table.summary()}
                 for t, (spec, table) in enumerate(zip(model.tables, tables, strict=True))
@@ -119,76 +122,49 @@ _HEADROOM = 1.1
 """The smallest size over what the first two batches need: later ones may need a little more."""
 
 
-class HitRates:
-    """Caches of doubling sizes, all fed with the same batches; one trainer owns every row.
+def hit_rates(model: Model, batches: int, given: Iterator[Numbers]) -> dict[str, object]:
+    """Of caches of doubling sizes, all fed with the same batches; one trainer owns every row.
 
-    Rates are of the second half of the batches: before, caches are still being filled.
+    ``given``: the distinct, sorted row numbers of each of the ``batches``. Rates are of the second
+    half of them: before, caches are still being filled. As JSON; a rate is None where the cache
+    could not hold two batches.
     """
-
-    def __init__(self, model: Model, batches: int) -> None:
-        self._rows = sum(table_rows(model))
-        self._first_counted = batches // 2
-        self._maps: list[SlotMap | None] = []
-        self._capacities: list[int] = []
-        self._probed = 0
-        self._hits: list[int] = []
-        self._seen = 0
-        self._held_back: Numbers | None = None
-        self.two_steps = 0
-        """Most rows that two batches in a row need: the smallest cache that works."""
-        self._before = np.zeros(0, dtype=np.int64)
-
-    def add(self, rows: Numbers) -> None:
-        """The distinct, sorted row numbers of the next batch."""
-        both = len(np.union1d(rows, self._before))
-        self.two_steps = max(self.two_steps, both)
-        self._before = rows
-        if self._held_back is None and not self._maps:
-            self._held_back = rows
-            return
-        if self._held_back is not None:
-            self._start(both)
-            first, self._held_back = self._held_back, None
-            self._probe(first)
-        self._probe(rows)
-
-    def _start(self, need: int) -> None:
-        size = min(_round_up(need * _HEADROOM), self._rows)
-        while size < self._rows and len(self._capacities) < _SIZES - 1:
-            self._capacities.append(size)
-            size *= 2
-        self._capacities.append(min(size, self._rows))
-        self._maps = [SlotMap(capacity, self._rows) for capacity in self._capacities]
-        self._hits = [0] * len(self._maps)
-
-    def _probe(self, rows: Numbers) -> None:
-        counted = self._seen >= self._first_counted
-        self._seen += 1
-        self._probed += len(rows) if counted else 0
-        for place, slots in enumerate(self._maps):
+    rows_in_all, ahead = sum(table_rows(model)), list(islice(given, 2))
+    caches: dict[int, SlotMap | None] = {}
+    if len(ahead) > 1:  # both of them say how large caches must be
+        sizes = _sizes(len(np.union1d(*ahead)), rows_in_all)
+        caches = {size: SlotMap(size, rows_in_all) for size in sizes}
+    hits, probed, two_steps = dict.fromkeys(caches, 0), 0, 0
+    before = np.zeros(0, dtype=np.int64)
+    for number, rows in enumerate(chain(ahead, given)):
+        two_steps, before = max(two_steps, len(np.union1d(rows, before))), rows
+        counted = number >= batches // 2
+        probed += len(rows) if counted else 0
+        for size, slots in caches.items():
             if slots is None:
                 continue
             try:
                 missing = int(np.count_nonzero(slots.probe(rows).missing))
             except CacheTooSmall:
-                self._maps[place] = None
+                caches[size] = None
                 continue
-            self._hits[place] += len(rows) - missing if counted else 0
+            hits[size] += len(rows) - missing if counted else 0
+    rates = {
+        s: None if slots is None else round(hits[s] / probed, 4) for s, slots in caches.items()
+    }
+    return {
+        "two_steps": two_steps,
+        "sizes": [{"cache_rows": size, "hit_rate": rate} for size, rate in rates.items()],
+    }
 
-    def summary(self) -> dict[str, object]:
-        """As JSON; a rate is None where the cache could not hold two batches."""
-        return {
-            "two_steps": self.two_steps,
-            "sizes": [
-                {
-                    "cache_rows": capacity,
-                    "hit_rate": None if slots is None else round(hits / self._probed, 4),
-                }
-                for capacity, slots, hits in zip(
-                    self._capacities, self._maps, self._hits, strict=True
-                )
-            ],
-        }
+
+def _sizes(need: int, rows: int) -> Iterator[int]:
+    """Doubling ones from a little more than two batches ``need``, up to all ``rows``."""
+    smallest = min(_round_up(need * _HEADROOM), rows)
+    for size in (smallest << doublings for doublings in range(_SIZES)):
+        yield min(size, rows)
+        if size >= rows:
+            return
 
 
 def _round_up(value: float) -> int:

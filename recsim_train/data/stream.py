@@ -26,8 +26,7 @@ from recsim_train.config.experiment import Data, Model
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.files import same_rows
 from recsim_train.data.generator import Generator
-from recsim_train.data.malformed import Malformed
-from recsim_train.data.source import TrainingRows, check_file, open_source
+from recsim_train.data.source import Malformed, TrainingRows, check_file, open_source
 from recsim_train.trace.facts import BeyondRows
 from recsim_train.workload.reading import ROWS_TOGETHER
 

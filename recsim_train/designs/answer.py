@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, hypot, log
+from math import ceil
 from typing import Any
 
 from recsim_train.config.errors import UserError
@@ -12,15 +12,11 @@ from recsim_train.designs.searching import Design, Found
 from recsim_train.designs.wanted import Demand
 from recsim_train.placement.hosts import hosts_of
 from recsim_train.report import naming, text
+from recsim_train.results import interval
 from recsim_train.results.folder import clean
-from recsim_train.results.interval import ended
 from recsim_train.results.row import Row
-from recsim_train.results.statistics import Z95
 from recsim_train.trace.binding import CLASS_PARTS, CLASSES, class_of
 from recsim_train.workload import shape
-
-_OWN = ("model", "links")
-"""Causes of error that two strategies do not share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +122,10 @@ def _nearest(designs: Sequence[Design], wanted: Demand) -> Design:
 
 
 def tie(one: Design, other: Design) -> bool:
-    """Whether two designs' throughputs differ by no more than chance and calibration's errors make.
-
-    Both have the same seeds and prices: what errs in both alike moves both alike, and only by how
-    much one answers more to it counts.
-    """
-    a, b = one.row, other.row
-    if a is None or b is None or not one.eps or not other.eps or not (one.whole and other.whole):
-        return False  # how far short simulations are off is not known
-    noise = [ended(row.examples_per_second, (row.eps_low, row.eps_high)) or 0.0 for row in (a, b)]
-    mine, theirs = ((row.calibration_errors or {}) for row in (a, b))
-    if not mine and not theirs:
-        return True  # nothing is known of their errors
-    apart = [
-        hypot(mine.get(cause, 0.0), theirs.get(cause, 0.0))
-        if cause in _OWN and one.kind != other.kind
-        else mine.get(cause, 0.0) - theirs.get(cause, 0.0)
-        for cause in {*mine, *theirs}
-    ]
-    return abs(log(one.eps / other.eps)) <= Z95 * hypot(*noise, *apart)
+    """Whether two designs cannot be told apart; how far short simulations are off is not known."""
+    if one.row is None or other.row is None or not (one.whole and other.whole):
+        return False
+    return interval.tie(one.row.evidence(), other.row.evidence())
 
 
 def _nothing(found: Found) -> str:

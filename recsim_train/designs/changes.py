@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.overrides import times
+from recsim_train.config.units import Times
 from recsim_train.designs.answer import Change
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import with_batches
@@ -154,7 +154,7 @@ def _faster() -> list[_Step]:
     def step(much: float) -> _Step:
         # one connection's limit is none of the card
         keys = ("hosts.*.nic", "mixed.*.*.nic", "topology.uplink")
-        faster = {f"cluster.{key}": times(much) for key in keys}
+        faster = {f"cluster.{key}": Times(much) for key in keys}
         said = f"{much:g} times as fast network cards and uplinks"
         return _Step(lambda _: said, lambda _: faster)
 

@@ -1,10 +1,11 @@
-"""The search: memory, bounds, then simulations by successive halving.
+"""The search: bounds of all designs, then the most promising ones by ever longer simulations.
 
 Nothing is simulated that does not fit, costs more than there is, or is kept from the target by a
-bound. Of what is left some designs of each strategy are simulated shortly; what they reach of their
-bounds says what the others of that strategy may reach. Where the search leaves something open, what
-lies one step beside the best follows. The best of all are simulated for longer, and the best of
-these as long as any prediction.
+bound. What a design may give at most follows from its bound, and later from its longest simulation
+and how far such ones are from a whole prediction (`recsim_train.evaluate.levels.RUNGS`). Always
+those that promise most, by that, are simulated one level further; what lies one step beside the
+best joins them where the search leaves it open. It ends where no other design promises more than
+the best whole prediction gives, or where the levels' numbers of simulations are spent.
 """
 
 from __future__ import annotations
@@ -14,45 +15,32 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import inf
 from statistics import median
 
-from recsim_train.designs.space import Candidate, Space, neighbours
+from recsim_train.designs.space import Candidate, FewerBytes, Space, neighbours
 from recsim_train.designs.wanted import Demand
-from recsim_train.evaluate.evaluator import evaluate
-from recsim_train.evaluate.levels import BOUND, INTERVAL, RACE, SCREEN, Level, at, requests_of
+from recsim_train.evaluate.evaluator import Workers, evaluate
+from recsim_train.evaluate.levels import (
+    ABOVE_BOUNDS,
+    BELOW,
+    BOUND,
+    LEAST,
+    RUNGS,
+    TOGETHER,
+    Level,
+    requests_of,
+)
 from recsim_train.evaluate.memo import Memo
-from recsim_train.evaluate.simulations import representatives
 from recsim_train.report import text
 from recsim_train.results.interval import Interval
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
 from recsim_train.session.caller import Caller
+from recsim_train.trace.binding import CLASSES, LINKS
 
-_LIGHT, _HEAVY = 12_000, 4
-"""Requests up to which a design's first simulation is taken lightly; how many others are simulated
-at a time, at most, where the best that may be expected of them is better than what is known."""
-_AGAIN = 4
-"""Times that these are chosen anew, by what is known then."""
-_FIRST = 16
-"""Designs that are simulated before anything is known of what strategies reach of their bounds."""
-_PARTS = 4
-"""In so many parts the others of the first round follow, each chosen by what is known then."""
-_KEPT = (48, 10, 4)
-"""Designs in each round, at most."""
-_SLACK = (0.15, 0.03)
-"""By how much a simulation of a round may be below a longer one: such designs get a longer one."""
-_REFINED, _ABOUT = 4, 2
-"""Times that designs beside the best are tried, at most, and beside how many of them."""
-_MORE = 2
-"""Times that the last round goes on with the next ones, where none of it meets the target."""
-LEVELS = (SCREEN, RACE, INTERVAL)
-"""Of the rounds."""
-STAGES = len(LEVELS)
+STAGES = len(RUNGS)
 _SOUNDED = 2
 """Designs of each strategy that are looked at first."""
-_BELOW = 0.05
-"""By how much the lower end of an interval is below its design's bound at least, relative: a design
-whose bound is just above the target does not surely meet it."""
 
 
 @dataclass(slots=True)
@@ -114,8 +102,17 @@ class Design:
         """Whether it was simulated as any prediction is."""
         return self.rounds == STAGES
 
+    @property
+    def needs_bytes(self) -> bool:
+        """Whether a link is its tightest bound."""
+        tightest = next(iter(self.bounds), "")
+        return tightest in CLASSES and CLASSES[tightest][1] in LINKS
+
     def surely(self, wanted: Demand) -> float:
-        """What is held to the target; the prediction where there is none."""
+        """What is held to the target: without one the prediction, and before any simulation the
+        bound."""
+        if self.row is None:
+            return self.bound
         ends = self.interval
         if wanted.likely or wanted.target is None or ends is None:
             return self.eps or 0.0
@@ -133,6 +130,11 @@ class Found:
     barred: int = 0
     """Kept from the target by a bound."""
     seconds: float = 0.0
+    by_bounds: float = 0.0
+    """Seconds until all bounds were known."""
+    left_out: list[Design] = field(default_factory=list)
+    """Those that were not simulated in full, and might be better by what is known of them; first
+    what promises most."""
     stopped: bool = False
     """Whether it was interrupted."""
     problems: Counter[str] = field(default_factory=Counter)
@@ -162,9 +164,10 @@ class Found:
 
     @property
     def whole(self) -> list[Design]:
-        """Those simulated as any prediction is; where there is none, all."""
+        """Those simulated as any prediction is; where there is none, all that were simulated, and
+        where nothing was, those with a bound."""
         done = [design for design in self.simulated if design.whole]
-        return done or self.simulated
+        return done or self.simulated or [design for design in self.designs if design.bound]
 
 
 class Searcher:
@@ -181,54 +184,61 @@ class Searcher:
         """``memo``: what was found before, and where more of it goes."""
         designs = [Design(number, c) for number, c in enumerate(space.candidates)]
         self.found = Found(designs, wanted, space)
-        self._processes, self._caller = processes, caller
+        self._workers, self._caller = Workers(processes), caller
         self._memo = Memo() if memo is None else memo
         self._began = time.perf_counter()
         self._left: list[Design] = []
         """Designs that are worth a simulation."""
-        self._works: dict[int, int] = {}
-        """By design: requests in its first simulation."""
-        self._margin = 0.0
-        """What short simulations are thought to lose once their interval is known, relative."""
+        self._beside: set[tuple[int, FewerBytes]] = set()
+        """Designs beside which it has looked, and how far."""
+        self._margin = BELOW
+        """By how much what is held to the target is thought to be below a prediction, relative."""
 
     def run(self) -> Found:
         """Everything; what is known by then where it is interrupted."""
         try:
-            self._all()
+            with self._workers:
+                self._all()
         except KeyboardInterrupt:
-            if not self.found.simulated:
+            if not self.found.whole:
                 raise
             self.found.stopped = True
+        self.found.left_out = self._open_ones()
         self.found.seconds = time.perf_counter() - self._began
         return self.found
 
     def _all(self) -> None:
-        found, wanted = self.found, self.found.wanted
-        self._left = left = self._open(self.found.designs)
-        first = _spread(self._light(left), _FIRST)
-        self._simulate(first, 0)
-        for _ in range(_PARTS):
-            reached = _reached(left)
-            rest = [d for d in self._light(left) if d.rounds == 0 and not d.ended]
-            rest.sort(key=lambda d: wanted.order(d.candidate, d.bound * reached(d)))
-            self._simulate(rest[: (_KEPT[0] - len(first)) // _PARTS], 0)
-        for _ in range(_AGAIN):
-            self._simulate(self._promising(left), 0)
-        for _ in range(_REFINED):
-            if not self._refine():
-                break
-        for stage in range(1, STAGES):
-            self._simulate(self._best(left, stage, _KEPT[stage]), stage)
-            for _ in range(_AGAIN):  # who fell makes room: none goes on that was not simulated so
-                there = sorted((d for d in left if d.rounds >= stage), key=self._place)
-                ahead = there[: (*_KEPT, 1)[stage + 1]]
-                self._simulate([d for d in ahead if d.rounds == stage and not d.ended], stage)
-        for _ in range(_MORE):
-            if wanted.target is None or any(wanted.enough(d.surely(wanted)) for d in found.whole):
-                break
-            self._margin = self._usual_margin()
-            best = self._best(left, 1, _KEPT[-1])
-            self._simulate([d for d in best if wanted.enough(self._thought(d))], STAGES - 1)
+        self._left = self._open(self.found.designs)
+        self.found.by_bounds = time.perf_counter() - self._began
+        if best := min(self._left, key=self._place, default=None):
+            self._caller.say(
+                f"by bounds alone, nothing simulated: {best.kind} on {best.candidate.hosts} hosts "
+                f"may give up to {text.rate(best.bound)} examples/s; simulations follow, and "
+                "Ctrl-C asks for the answer so far"
+            )
+        while following := self._next():
+            self._simulate(following, following[0].rounds)
+            self._look_beside()
+
+    def _next(self) -> list[Design]:
+        """Those to simulate one level further: all of the same one, and none, where nothing may be
+        better than what is known, or too many promise more."""
+        wanted = self.found.wanted
+        margins = [1.0 - d.surely(wanted) / d.eps for d in self._left if d.whole and d.eps]
+        self._margin = median(margins) if margins else BELOW
+        promise = self._promises()
+        there = sorted((promise(d), d.number, d) for d in self._left if not d.ended)
+        best = min((self._place(d) for d in self._left if d.whole), default=(inf,))
+        waiting = [
+            (place < best, d)
+            for rank, (place, _, d) in enumerate(there)
+            if not d.whole and rank < RUNGS[d.rounds].most
+        ]
+        ahead = [d for better, d in waiting if better][:TOGETHER]
+        if not ahead:  # beside the best some that are not as good, but known as well
+            some = max(0, LEAST - sum(d.whole for d in self._left))
+            ahead = [d for _, d in waiting if d.rounds == STAGES - 1][:some]
+        return [d for d in ahead if d.rounds == ahead[0].rounds]
 
     def _open(self, designs: Sequence[Design]) -> list[Design]:
         """Of new designs those that are worth a simulation."""
@@ -243,85 +253,73 @@ class Searcher:
         hopeless = not left and not any(wanted.enough(d.bound) for d in self._left)
         return there if hopeless else left
 
-    def _refine(self) -> bool:
-        """Simulate what lies one step beside the best; whether one of them is better."""
-        found = self.found
-        best = sorted((d for d in self._left if d.eps), key=self._place)[:_ABOUT]
+    def _look_beside(self) -> None:
+        """Add what lies one step beside the best, once."""
+        found, fewer = self.found, FewerBytes.NO
+        best = min((d for d in self._left if d.eps), key=self._place, default=None)
+        if best is None:
+            return
+        if best.needs_bytes:
+            may_meet = (found.wanted.enough(self._held(d, self._most(d))) for d in self._left)
+            fewer = FewerBytes.ALIKE if any(may_meet) else FewerBytes.ROUNDED
+        if (best.number, fewer) in self._beside:
+            return
+        self._beside.add((best.number, fewer))
         known = {d.candidate.job.identity for d in found.designs}
         new: list[Design] = []
-        for design in best:
-            for candidate in neighbours(design.candidate, found.space.most_hosts):
-                if candidate.job.identity not in known:
-                    known.add(candidate.job.identity)
-                    new.append(Design(len(found.designs) + len(new), candidate))
-        if not new:
-            return False
+        for candidate in neighbours(best.candidate, found.space.most_hosts, fewer):
+            if candidate.job.identity not in known:
+                known.add(candidate.job.identity)
+                new.append(Design(len(found.designs) + len(new), candidate))
         found.designs += new
-        left = self._open(new)
-        self._simulate(self._light(left), 0)
-        self._simulate(self._promising(left), 0)
-        self._left += left
-        places = [self._place(d) for d in left if d.eps]
-        return bool(places) and min(places) < self._place(best[0])
+        self._left += self._open(new)
 
-    def _light(self, designs: Sequence[Design]) -> list[Design]:
-        """Those that are simulated quickly; of a strategy without one, the quickest."""
-        least: dict[str, int] = {}
-        for design in designs:
-            work = self._work(design)
-            least[design.kind] = min(work, least.get(design.kind, work))
-        return [d for d in designs if self._work(d) <= max(_LIGHT, least[d.kind])]
+    def _open_ones(self) -> list[Design]:
+        wanted = self.found.wanted
+        best = min((self._place(d) for d in self._left if d.whole), default=(inf,))
 
-    def _work(self, design: Design) -> int:
-        known = self._works.get(design.number)
-        if known is None:
-            known = self._works[design.number] = work(design.candidate)
-        return known
+        def most(design: Design) -> tuple[float, ...]:
+            return wanted.order(design.candidate, self._held(design, self._most(design)))
 
-    def _promising(self, designs: Sequence[Design]) -> list[Design]:
-        """Those that would be the best if they reached of their bounds what those like them do; of
-        those that take long, whose many connections fill links as few do not, all of them."""
-        wanted, light = self.found.wanted, {d.number for d in self._light(designs)}
-        best = min((self._place(d) for d in self._left if d.eps), default=(inf,))
-        reached = _reached(self._left)
-        places = {
-            d.number: wanted.order(
-                d.candidate, d.bound * (reached(d) if d.number in light else 1.0)
-            )
-            for d in designs
-            if d.rounds == 0 and not d.ended
-        }
-        hopeful = [d for d in designs if places.get(d.number, (inf,)) < best]
-        return sorted(hopeful, key=lambda d: places[d.number])[:_HEAVY]
-
-    def _best(self, designs: Sequence[Design], least: int, count: int) -> list[Design]:
-        """Of those simulated at least so often, but not wholly, those that may be the best."""
-        known = [d for d in designs if least <= d.rounds < STAGES and not d.ended]
-
-        def may_be(design: Design) -> tuple[float, ...]:
-            more = 1.0 + _SLACK[design.rounds - 1]
-            return self.found.wanted.order(design.candidate, self._thought(design, more))
-
-        return sorted(known, key=may_be)[:count]
+        left = [d for d in self._left if not (d.whole or d.ended) and most(d) < best]
+        return sorted(left, key=most)
 
     def _place(self, design: Design) -> tuple[float, ...]:
-        return self.found.wanted.order(design.candidate, self._thought(design))
+        """By what it is thought to give; before any simulation by its bound."""
+        thought = design.bound if design.row is None else design.eps or 0.0
+        return self.found.wanted.order(design.candidate, self._held(design, thought))
 
-    def _thought(self, design: Design, more: float = 1.0) -> float:
-        """Examples per second that are held to the target, where a simulation comes to so many
-        times what it did."""
-        eps = (design.eps or 0.0) * more * (1.0 - self._margin)
-        if design.whole or not design.bound:
-            return eps
-        wanted = self.found.wanted
-        below = 0.0 if wanted.likely or wanted.target is None else _BELOW
-        return min(eps, design.bound * (1.0 - max(below, self._margin)))
+    def _most(self, design: Design) -> float:
+        """Examples per second that its whole prediction may give at most."""
+        most = design.bound * (1.0 + ABOVE_BOUNDS)
+        if design.whole:
+            return design.eps or 0.0
+        if design.rounds == 0:
+            return most
+        return min(most, (design.eps or 0.0) * (1.0 + RUNGS[design.rounds - 1].above))
 
-    def _usual_margin(self) -> float:
-        """By how much what is held to the target is below a prediction, relative."""
+    def _promises(self) -> Callable[[Design], tuple[float, ...]]:
+        """By what each design may give at most: of its bound the share that those like it reach,
+        and later what its longest simulation leaves open."""
+        reached = _reached(self._left)
+
+        def promise(design: Design) -> tuple[float, ...]:
+            if design.whole:
+                return self._place(design)
+            most = self._most(design)
+            if design.rounds == 0:
+                most *= min(1.0, reached(design) * (1.0 + RUNGS[0].above))
+            return self.found.wanted.order(design.candidate, self._held(design, most))
+
+        return promise
+
+    def _held(self, design: Design, eps: float) -> float:
+        """What of so many examples per second is held to the target: of an interval its lower end,
+        which until it is known is thought to lie as far below as those that are."""
         wanted = self.found.wanted
-        shares = [1.0 - d.surely(wanted) / d.eps for d in self.found.designs if d.whole and d.eps]
-        return median(shares) if shares else 0.0
+        if design.whole:
+            return design.surely(wanted)
+        return eps if wanted.likely or wanted.target is None else eps * (1.0 - self._margin)
 
     def _look(self, designs: Sequence[Design]) -> None:
         """At all of them; but where the quickest of a strategy take too long, at none but those."""
@@ -329,7 +327,7 @@ class Searcher:
         for design in designs:
             kinds.setdefault(design.kind, []).append(design)
         first = [
-            design for own in kinds.values() for design in sorted(own, key=self._work)[:_SOUNDED]
+            design for own in kinds.values() for design in sorted(own, key=_requests)[:_SOUNDED]
         ]
         slow = self._look_at(first)
         slow_kinds = {d.kind for d in slow} - {d.kind for d in first if d not in slow}
@@ -355,7 +353,7 @@ class Searcher:
 
     def _simulate(self, designs: Sequence[Design], stage: int) -> None:
         title = f"simulating {len(designs)} designs, round {stage + 1} of {STAGES}"
-        for design, row in self._each(designs, LEVELS[stage], title):
+        for design, row in self._each(designs, RUNGS[stage].level, title):
             if row.examples_per_second:
                 design.row, design.rounds = row, stage + 1
             else:
@@ -371,7 +369,7 @@ class Searcher:
         with (
             self._caller.progress(title) as meter,
             contextlib.closing(
-                evaluate(cases, level, processes=self._processes, memo=self._memo, meter=meter)
+                evaluate(cases, level, processes=self._workers, memo=self._memo, meter=meter)
             ) as rows,
         ):
             for done, (place, row) in enumerate(rows, start=1):
@@ -385,22 +383,9 @@ class Searcher:
         return f"best so far {text.rate(best.eps)} examples/s, {best.kind}"
 
 
-def work(candidate: Candidate) -> int:
-    """Requests in a design's first simulation: what it costs, about."""
-    case = at(candidate.job.case, SCREEN)
-    folding, rules = representatives(case), case.experiment.training
-    share = folding.simulated / folding.trainers
-    return ceil(requests_of(case.plan) * share * (rules.steps + rules.warmup_steps))
-
-
-def _spread(designs: Sequence[Design], count: int) -> list[Design]:
-    """Some of each strategy, those of the highest bounds first, in turn."""
-    by_kind: dict[str, list[Design]] = {}
-    for design in sorted(designs, key=lambda d: -d.bound):
-        by_kind.setdefault(design.kind, []).append(design)
-    queues = list(by_kind.values())
-    turns = (queue[turn] for turn in range(count) for queue in queues if turn < len(queue))
-    return [design for design, _ in zip(turns, range(max(count, len(queues))), strict=False)]
+def _requests(design: Design) -> int:
+    """In a step: what simulations of it take, about."""
+    return requests_of(design.candidate.job.plan)
 
 
 def _reached(designs: Sequence[Design]) -> Callable[[Design], float]:

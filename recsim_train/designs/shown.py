@@ -12,10 +12,10 @@ from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import OFF
+from recsim_train.designs.wanted import CRITERIA
 from recsim_train.placement.hosts import by_type
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
-from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.drawing import (
     GRID,
@@ -29,9 +29,8 @@ from recsim_train.report.drawing import (
     new_figure,
     tip,
 )
-from recsim_train.report.glossary import glossary
-from recsim_train.report.naming import bottleneck, phrase
-from recsim_train.report.what_if import KNEE
+from recsim_train.report.naming import bottleneck, glossary, phrase
+from recsim_train.report.what_if import KNEE, relief
 from recsim_train.report.winner import listed
 from recsim_train.results.row import BILLION, Row
 from recsim_train.sim.host.memory import PART_NAMES
@@ -59,7 +58,7 @@ def headline(answer: Recommended) -> str:
         )
     target = text.rate(wanted.target)
     if answer.met:
-        most = {"cost": "cheapest", "hosts": "smallest", "throughput": "fastest"}[wanted.by]
+        most = CRITERIA[wanted.by].most
         room = text.percent(answer.headroom, signed=True)
         held = "the prediction" if wanted.likely else "the lower end of its interval"
         return (

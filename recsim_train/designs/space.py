@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import product
 from math import ceil
 from typing import Any
@@ -14,8 +15,7 @@ from recsim_train.config.cluster import Cluster, Host
 from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
 from recsim_train.config.load import Loaded
-from recsim_train.config.search import Search
-from recsim_train.config.sweep import written
+from recsim_train.config.sweep import Search, written
 from recsim_train.config.topology import ROLE_NAMES, RoleName
 from recsim_train.evaluate.case import Case
 from recsim_train.placement.hosts import host_types, hosts_of, hosts_there, kinds_of
@@ -40,6 +40,8 @@ _LAST: tuple[tuple[RoleName, ...], ...] = ((), ("trainer",), ROLE_NAMES[1:], ROL
 """Who takes the last of several types of hosts: servers, which take theirs first, or trainers."""
 MOST_DESIGNS = 20_000
 """More are taken for a mistake."""
+WIRE = "execution.wire"
+"""By which what travels may be rounded: not the same work."""
 OFF = 0.02
 """By how much a step of a design may have other examples than is wanted, relative."""
 
@@ -103,6 +105,11 @@ class Candidate:
     def examples_per_step(self) -> int:
         """That one step of the whole job has."""
         return len(self.job.plan.training) * self.job.plan.experiment.training.batch_size
+
+    @property
+    def rounded(self) -> bool:
+        """Whether its numbers travel rounded though the experiment does not say so."""
+        return WIRE in self.origin.settings and WIRE not in self.origin.search.settings
 
 
 class OtherStepError(UserError):
@@ -258,10 +265,25 @@ def _on_types(split: Split, origin: Origin) -> Iterable[tuple[Split, dict[RoleNa
     return found.values() or [(split, {role: [cluster.host(role)] for role in ROLE_NAMES})]
 
 
-def neighbours(candidate: Candidate, most: int) -> Iterator[Candidate]:
+class FewerBytes(Enum):
+    """Whether designs are tried that may send less, by settings that nobody has chosen."""
+
+    NO = 0
+    ALIKE = 1
+    """Of the same numbers."""
+    ROUNDED = 2
+    """Also of rounded ones."""
+
+
+def neighbours(
+    candidate: Candidate, most: int, fewer: FewerBytes = FewerBytes.NO
+) -> Iterator[Candidate]:
     """Designs one step beside another, along what the search leaves open. ``most``: hosts."""
     origin = candidate.origin
     readers = origin.loaded.experiment.roles.readers
+    for key, value in _fewer_bytes(candidate, fewer):
+        with suppress(UserError):
+            yield _candidate(_with(origin, key, value), candidate.split)
     for split in _steps(candidate):
         if min(split.trainers, split.trainers_each, split.embedding_each) < 1:
             continue
@@ -296,6 +318,38 @@ def _steps(candidate: Candidate) -> Iterator[Split]:
         for each in (2 * split.embedding_each, split.embedding_each // 2):
             if 1 <= each <= cores["embedding_server"]:
                 yield replace(split, embedding_each=each)
+
+
+def _fewer_bytes(candidate: Candidate, fewer: FewerBytes) -> Iterator[tuple[str, Any]]:
+    origin, plan = candidate.origin, candidate.job.plan
+    experiment, embedding = plan.experiment, plan.embedding
+    if fewer is FewerBytes.NO:
+        return
+
+    def is_open(key: str, chosen: bool) -> bool:
+        return key not in origin.search.settings and (not chosen or key in origin.settings)
+
+    above, placement = "placement.split_rows_above", experiment.placement
+    if embedding is not None and is_open(above, "split_rows_above" in placement.model_fields_set):
+        shards = len(embedding.shards)
+        whole = len({table.table for shard in embedding.shards for table in shard.slices})
+        if sum(len(shard.slices) for shard in embedding.shards) > whole:  # some are split
+            for times in (2.0, 4.0):
+                if (value := times * placement.split_rows_above) < 2 * shards:
+                    yield above, value
+    pooling = getattr(create(plan.strategy), "pooling", None)
+    if pooling and is_open("strategy.pooling", "pooling" in plan.strategy.options):
+        yield "strategy.pooling", {"server": "worker", "worker": "server"}[pooling]
+    if fewer is FewerBytes.ROUNDED and experiment.execution.wire == "full":
+        yield WIRE, "bfloat16"
+
+
+def _with(origin: Origin, key: str, value: object) -> Origin:
+    """The same with a further setting, by its dotted key."""
+    case = Case(origin.loaded.experiment, origin.choice, origin.cluster).with_({key: value})
+    loaded = replace(origin.loaded, experiment=case.experiment)
+    settings = {**origin.settings, key: value}
+    return replace(origin, loaded=loaded, choice=case.choice, settings=settings)
 
 
 def _few(given: Sequence[int] | None, usual: Sequence[int], most: int) -> Sequence[int]:

@@ -6,12 +6,41 @@ Money is per hour, and of one currency: that of all designs, where it counts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from recsim_train.designs.space import Candidate
+if TYPE_CHECKING:
+    from recsim_train.designs.space import Candidate
 
 By = Literal["cost", "throughput", "hosts"]
+"""What may be asked for; `CRITERIA` says what each means."""
+
+
+class Criterion(NamedTuple):
+    """What is to be least or most."""
+
+    most: str
+    """Of designs that meet a target the one to take: "the cheapest"."""
+    means: str
+    """With a target, in words."""
+    otherwise: str
+    """Without one."""
+    price: Callable[[Candidate], float | None]
+    """Of a design, what is to be least; None: it is not known. Without a target: for an example."""
+
+
+def _hosts(candidate: Candidate) -> float:
+    return float(candidate.hosts)
+
+
+CRITERIA: Mapping[By, Criterion] = {
+    "cost": Criterion(
+        "cheapest", "the least cost per hour", "the least cost per example", lambda c: c.per_hour
+    ),
+    "throughput": Criterion("fastest", "the most examples/s", "the most examples/s", _hosts),
+    "hosts": Criterion("smallest", "the fewest hosts", "the most examples/s per host", _hosts),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +60,13 @@ class Demand:
     @property
     def means(self) -> str:
         """What is to be least or most, in words."""
-        return {
-            "cost": f"the least cost per {'example' if self.target is None else 'hour'}",
-            "hosts": "the fewest hosts" if self.target else "the most examples/s per host",
-            "throughput": "the most examples/s",
-        }[self.by]
+        criterion = CRITERIA[self.by]
+        return criterion.otherwise if self.target is None else criterion.means
 
     def price(self, candidate: Candidate) -> float:
-        """What a design costs: money per hour, or hosts."""
-        if self.by == "cost" and candidate.per_hour is not None:
-            return candidate.per_hour
-        return float(candidate.hosts)
+        """What a design costs, by the criterion; hosts, where that is not known."""
+        known = CRITERIA[self.by].price(candidate)
+        return float(candidate.hosts) if known is None else known
 
     def affordable(self, candidate: Candidate) -> bool:
         """Whether it keeps to the budget."""

@@ -124,9 +124,7 @@ def _few_steps(
             return True
         return counted > 0 and len(done) > 2 and done[-1] - done[-2] == done[-2] - done[-3]
 
-    found = made.look(ended, enough, background=background, priced_as=plan)
-    if "loops" in found:
-        found["loops"] *= times
+    found = made.look(ended, enough, background=background, priced_as=plan, times=times)
     return made, apart.together_again(found) if apart else by_class(found), ends
 
 

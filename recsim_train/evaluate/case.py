@@ -49,7 +49,7 @@ class Case:
 
     def with_(self, changes: Mapping[str, Any]) -> Case:
         """The same with other values by dotted keys, as ``--set`` takes them: ``cluster.`` those of
-        the profile, ``strategy.`` its kind and options (`recsim_train.config.overrides`). Nothing
+        the profile, ``strategy.`` its kind and options (`recsim_train.config.units`). Nothing
         is checked but the plan, once it is asked for."""
         own: dict[str, Any] = {}
         chosen: dict[str, Any] = {}

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Host
 from recsim_train.config.errors import NoHostError, UserError
-from recsim_train.config.overrides import times
 from recsim_train.config.topology import MixedHosts
+from recsim_train.config.units import Times
 from recsim_train.data.counts import IdCounts, counts_for
 from recsim_train.data.replay import CacheSteps
 from recsim_train.evaluate.case import Case
@@ -269,7 +269,7 @@ def scaling(cluster: Cluster, factors: Mapping[str, float]) -> dict[str, Any]:
     for name, factor in factors.items():
         group, _, member = name.partition(".")
         if name in _KEYS:
-            changes |= {key: times(factor) for key in _KEYS[name]}
+            changes |= {key: Times(factor) for key in _KEYS[name]}
         elif name == "cores":
             changes |= dict(_more_cores(cluster, factor))
         elif name == "operations":
@@ -280,10 +280,10 @@ def scaling(cluster: Cluster, factors: Mapping[str, float]) -> dict[str, Any]:
             law = cluster.threads.of(member)
             changes[f"{name}.serial"] = min(1.0, law.serial * factor)
         else:
-            changes[f"{name}.value"] = times(factor)
+            changes[f"{name}.value"] = Times(factor)
     if cluster.topology is not None:  # against NICs that change, too
         over = factors.get("nic", 1.0) / factors.get("uplink", 1.0)
-        changes["topology.oversubscription"] = times(over)
+        changes["topology.oversubscription"] = Times(over)
     return {f"cluster.{key}": value for key, value in changes.items()}
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.data.counts import IdCounts, counts_for, counts_key
@@ -137,7 +138,7 @@ def evaluate(
     cases: Sequence[Case],
     level: Level,
     *,
-    processes: int = 1,
+    processes: int | Workers = 1,
     memo: Memo | None = None,
     keep: Keep | None = None,
     meter: Meter = unseen,
@@ -146,12 +147,13 @@ def evaluate(
     """The rows of cases at a level with their places, as they are finished; first those that are
     remembered.
 
-    They do not depend on ``processes``, of which there are so many at most. ``memo``: what was
-    found before, and where more of it goes. ``keep``: where predictions leave run directories.
+    They do not depend on ``processes``, of which there are so many at most, those of somebody who
+    goes on with them or, by their number, new ones. ``memo``: what was found before, and where more
+    of it goes. ``keep``: where predictions leave run directories.
     ``meter``: is told of what comes before the first. ``seconds``: of CPU that each case may take,
     whatever else the machine does, instead of the level's, beyond which it fails; not kept where
-    this is not a process's first thread. Closing the iterator ends the processes. Raises RunFailed
-    if one of them dies.
+    this is not a process's first thread. Closing the iterator before its end ends the processes.
+    Raises RunFailed if one of them dies.
     """
     left: list[int] = []
     for place, case in enumerate(cases):
@@ -161,60 +163,76 @@ def evaluate(
         else:
             yield place, known
     limit = level.seconds if seconds is None else seconds
-    with contextlib.closing(
-        _evaluated([(n, cases[n]) for n in left], level, processes, keep, meter, limit)
-    ) as rows:
-        for place, row in rows:
+    with contextlib.ExitStack() as until:
+        if keep is not None:
+            until.callback(clear, keep.out)
+        if isinstance(processes, int):
+            processes = until.enter_context(Workers(min(processes, len(left))))
+        tasks = [_Task(place, cases[place], level, keep, limit) for place in left]
+        for place, row in until.enter_context(contextlib.closing(processes.rows(tasks, meter))):
             if memo is not None:
                 memo.add(cases[place].identity, level, row)
             yield place, row
 
 
-def _evaluated(
-    tasks: Sequence[tuple[int, Case]],
-    level: Level,
-    processes: int,
-    keep: Keep | None,
-    meter: Meter,
-    limit: float | None,
-) -> Generator[tuple[int, Row], None, None]:
-    from recsim_train.sim.ready import get_ready
+class _Task(NamedTuple):
+    place: int
+    case: Case
+    level: Level
+    keep: Keep | None
+    limit: float | None
+    """Seconds of CPU."""
 
-    if not tasks:
-        return
-    get_ready(meter)  # here, before several processes would do it side by side
-    if processes <= 1 or len(tasks) <= 1:
-        simulator = Simulator()
-        for number, case in tasks:
-            yield number, _in_time(simulator, case, level, keep, limit)
-        return
-    # A fresh interpreter: a fork of one with threads may hang, and has all of its memory.
-    pool = ProcessPoolExecutor(
-        min(processes, len(tasks)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start,
-        initargs=(level, keep, limit),
-    )
-    try:
-        with _interrupts_blocked():  # as the new processes begin: they inherit it
-            waiting = {pool.submit(_do, *task) for task in tasks}
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-    except BrokenProcessPool:
-        raise RunFailed(
-            "a process of the sweep died (is there enough memory for --jobs of them?); what is "
-            "finished is kept, --resume goes on"
-        ) from None
-    except BaseException:
-        for child in multiprocessing.active_children():
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-        if keep is not None:
-            clear(keep.out)
+
+class Workers:
+    """Processes that evaluate cases: no more than ``most``, and started once there is work for
+    several; they end with the context."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._here = Simulator()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def rows(self, tasks: Sequence[_Task], meter: Meter) -> Generator[tuple[int, Row], None, None]:
+        """See `evaluate`."""
+        from recsim_train.sim.ready import get_ready
+
+        if not tasks:
+            return
+        get_ready(meter)  # here, before several processes would do it side by side
+        if self._most <= 1 or len(tasks) <= 1:
+            for task in tasks:
+                yield _in_time(self._here, task)
+            return
+        if self._pool is None:
+            # Fresh interpreters: a fork of one with threads may hang, and has all of its memory.
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._most, mp_context=spawn, initializer=_start)
+        try:
+            with _interrupts_blocked():  # as the new processes begin: they inherit it
+                waiting = {self._pool.submit(_do, task) for task in tasks}
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        except BaseException as error:
+            for child in multiprocessing.active_children():
+                child.terminate()
+            self.__exit__()
+            if isinstance(error, BrokenProcessPool):
+                raise RunFailed(
+                    "a process of the sweep died (is there enough memory for --jobs of them?); "
+                    "what is finished is kept, --resume goes on"
+                ) from None
+            raise
 
 
 @contextlib.contextmanager
@@ -251,31 +269,28 @@ def _within(limit: float | None) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _in_time(
-    simulator: Simulator, case: Case, level: Level, keep: Keep | None, limit: float | None
-) -> Row:
+def _in_time(simulator: Simulator, task: _Task) -> tuple[int, Row]:
     try:
-        with _within(limit):
-            return simulator.row(case, level, keep)
+        with _within(task.limit):
+            return task.place, simulator.row(task.case, task.level, task.keep)
     except TooLongError as error:
-        row = row_of(case.plan, case.cluster, None, FAILED, str(error))
-        return replace(row, too_long=True)
+        row = row_of(task.case.plan, task.case.cluster, None, FAILED, str(error))
+        return task.place, replace(row, too_long=True)
 
 
-_own: tuple[Simulator, Level, Keep | None, float | None] | None = None
+_own: Simulator | None = None
 """Of a process of the pool."""
 
 
-def _start(level: Level, keep: Keep | None, limit: float | None) -> None:
+def _start() -> None:
     global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
     die_with_parent(parent.pid)
-    _own = Simulator(), level, keep, limit
+    _own = Simulator()
 
 
-def _do(number: int, case: Case) -> tuple[int, Row]:
+def _do(task: _Task) -> tuple[int, Row]:
     assert _own is not None
-    simulator, level, keep, limit = _own
-    return number, _in_time(simulator, case, level, keep, limit)
+    return _in_time(_own, task)

@@ -135,6 +135,26 @@ BORROWED = Level(
 """What tells how far calibration's errors carry for designs in racks or of more threads."""
 INTERVAL = Level("interval", "interval", what_if=ASKED_MANY, seconds=300.0)
 """Of the best designs of a search."""
+ABOVE_BOUNDS = 0.03
+"""By how much a prediction may be above its asymptotic bound, relative."""
+
+
+class Rung(NamedTuple):
+    """A level that a search goes through."""
+
+    level: Level
+    above: float
+    """By how much a whole prediction is above it, relative: fewer than one in twenty is more."""
+    most: int
+    """None gets there of which so many others promise more."""
+
+
+RUNGS = (Rung(SCREEN, 0.20, 48), Rung(RACE, 0.04, 12), Rung(INTERVAL, 0.0, 4))
+LEAST, TOGETHER = 4, 8
+"""Designs that an answer has as whole predictions, where there are as many; those that are
+simulated before others are chosen by what is known then."""
+BELOW = 0.05
+"""Until intervals are known: by how much their lower ends are below predictions, relative."""
 HALVED = Level("halved", few=Few(relative=0.5))
 """Compared with a prediction, to say what having representatives changes."""
 OTHERWISE = Level("otherwise", steps=Length(24, 100, iterations=4_800), few=Few(relative=1.0))

@@ -11,8 +11,7 @@ from recsim_train.evaluate.levels import TIMES, at
 from recsim_train.evaluate.simulations import settling, simulation
 from recsim_train.placement.hosts import kinds_of
 from recsim_train.sim.simulated_run import After
-from recsim_train.trace.modelled import OperationTime, ProcessTimes
-from recsim_train.workload.operations import OPS
+from recsim_train.workload.operations import OPS, OperationTime, ProcessTimes
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import VARYING, signature
 

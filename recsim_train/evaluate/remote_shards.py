@@ -21,7 +21,7 @@ from recsim_train.data.counts import IdCounts, expected_counts
 from recsim_train.data.replay import spread
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import BOUND
-from recsim_train.evaluate.simulations import foldable, representatives
+from recsim_train.evaluate.simulations import representatives
 from recsim_train.placement.plan import SERVERS, Plan, ServerRole
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.why.usage import by_class, tightest_first
@@ -73,7 +73,7 @@ def with_remote_shards(case: Case) -> RemoteShards | None:
     plan, cluster = case.plan, case.cluster
     trainers, together = plan.experiment.roles.trainers, cluster.together("trainer")
     alike = not (cluster.colocate or cluster.mixed or cluster.topology or trainers % together)
-    if foldable(plan) or not alike:
+    if not plan.trainers_serve or not alike:
         return None
     shared = plan.embedding if plan.embedding and plan.embedding.service.access == "all" else None
     services = zip(SERVERS, (shared, plan.dense), strict=True)

@@ -64,7 +64,7 @@ def _simulated(plan: Plan, cluster: Cluster) -> int:
     most = plan.experiment.simulation.fold_above
     if most is None:
         most = _usual(plan)
-    if not most or not foldable(plan) or not _alike(cluster):
+    if not most or plan.trainers_serve or not _alike(cluster):
         return trainers
     # places in a group differ where the net is cut
     hosts = max([1, *(group.size for group in plan.topology.groups)])
@@ -98,15 +98,6 @@ def _some(blocks: int, most: int) -> int:
     """At most ``most`` of ``blocks``: a divisor where one is not much smaller."""
     even = next(n for n in range(min(most, blocks), 0, -1) if blocks % n == 0)
     return even if 2 * even > most else ceil(blocks / ceil(blocks / most))
-
-
-def foldable(plan: Plan) -> bool:
-    """Whether trainers ask nothing of each other but collectives."""
-    own = plan.embedding is None or plan.embedding.service.access == "own"
-    asked = [] if plan.dense is None else [shard.host for shard in plan.dense.shards]
-    if plan.embedding is not None and not own:
-        asked += [shard.host for shard in plan.embedding.shards]
-    return all(host.role != "trainer" for host in asked)
 
 
 def _same_places(plan: Plan, cluster: Cluster, folding: Folding) -> bool:

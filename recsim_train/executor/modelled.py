@@ -26,7 +26,7 @@ from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRo
 from recsim_train.executor.worker import Worker
 from recsim_train.strategy.values import Batch, Gradients, NetGradients
 from recsim_train.trace.ledger import READING
-from recsim_train.trace.modelled import ProcessTimes
+from recsim_train.workload.operations import ProcessTimes
 
 _SHORTEST = 100e-6
 """Seconds: what is shorter is slept together with what follows, since waking takes some 50 us."""

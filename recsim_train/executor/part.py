@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
 
-from recsim_train.data.malformed import Malformed
+from recsim_train.data.source import Malformed
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.facts import Cached, Clocks
 from recsim_train.trace.ledger import Sample
-from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import Tallies
+from recsim_train.workload.operations import ProcessTimes
 
 _LATELY = 10.0
 """Seconds of which the speed that is shown is the mean."""

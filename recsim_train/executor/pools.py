@@ -18,7 +18,7 @@ from contextlib import suppress
 import torch
 
 from recsim_train.executor.process.attend import in_thread
-from recsim_train.workload.divided import CREW, GRAIN
+from recsim_train.workload.threads import CREW, GRAIN
 
 _thread = threading.local()
 

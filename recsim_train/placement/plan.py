@@ -264,8 +264,13 @@ class Plan:
 
     @cached_property
     def apart(self) -> int:
-        """How many sets of trainers there are whose training loops never wait for each other, in a
-        collective or for one step of their embedding gradients."""
+        """How many `sets` of trainers there are."""
+        return len(set(self.sets))
+
+    @cached_property
+    def sets(self) -> tuple[int, ...]:
+        """Of each trainer the first one of its set: training loops of two sets never wait for each
+        other, in a collective or for one step of their embedding gradients."""
         training = {loop.name for loop in self.topology.loops if loop.training}
         trainers = self.experiment.roles.trainers
         before = list(range(trainers))
@@ -286,7 +291,16 @@ class Plan:
         for trainer, other in met:
             low, high = sorted((first(trainer), first(other)))
             before[high] = low
-        return sum(first(trainer) == trainer for trainer in range(trainers))
+        return tuple(map(first, range(trainers)))
+
+    @cached_property
+    def trainers_serve(self) -> bool:
+        """Whether trainers ask each other for more than collectives: some have shards of all."""
+        services = [self.dense]
+        if self.embedding is not None and self.embedding.service.access != "own":
+            services.append(self.embedding)  # type: ignore[arg-type]
+        shards = (shard for service in services if service is not None for shard in service.shards)
+        return any(shard.host.role == "trainer" for shard in shards)
 
     def place(self, trainer: int) -> Place:
         """What a strategy's instance in a trainer may know of its surroundings."""

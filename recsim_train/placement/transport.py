@@ -1,4 +1,4 @@
-"""How requests travel, as far as both worlds must agree on it: bytes, buffers.
+"""How requests travel, and what readers make at a time, as far as both worlds must agree on it.
 
 Over TCP a request is one message, its head and its payload, and an answer another one. Over gloo a
 head is a message of its own, and an answer is its payload alone.
@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from recsim_train.config.experiment import Experiment
-from recsim_train.placement.plan import Plan
-from recsim_train.workload.shape import value_bytes
+from recsim_train.config.formats import GENERATED, source_of
+from recsim_train.placement.plan import Instance, Plan
+from recsim_train.workload.reading import together
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.shape import mean_ids, value_bytes
 
 BUFFER_BYTES = 4 << 20
 """Wanted of the system for each direction of a TCP connection, at each end."""
@@ -55,3 +58,28 @@ def heads_of(plan: Plan) -> Heads:
     if plan.experiment.execution.transport == "gloo":
         return Heads(_SIZE_BYTES + header_bytes(plan), 0)
     return Heads(_SIZE_BYTES + _SHARD_BYTES + header_bytes(plan), _SIZE_BYTES)
+
+
+def positions_of(plan: Plan, reader: Instance | None) -> list[int]:
+    """The places in the stream that a reader process makes batches for; None: the first reader
+    thread."""
+    loops = [loop for loop in plan.feeding if plan.reader_of(loop) == reader]
+    return sorted({plan.positions[loop] for loop in (loops if reader else loops[:1])})
+
+
+def reading_of(plan: Plan, reader: Instance | None) -> Scope:
+    """What a reader process makes at a time; None: a reader thread beside its loop."""
+    spec = plan.experiment
+    source = source_of(spec.data.path)
+    batches = 1 if source != GENERATED and reader is not None else together(plan.examples)
+    rows = batches * plan.examples
+    between = plan.streams / max(1, len(positions_of(plan, reader))) - 1.0
+    return Scope(
+        spec.model,
+        spec.training,
+        batch=plan.examples,
+        ids=rows * sum(mean_ids(spec.model, t) for t in range(len(spec.model.tables))),
+        batches=batches,
+        skipped=rows * between if source != GENERATED else 0.0,
+        source=source,
+    )

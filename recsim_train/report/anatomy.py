@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from recsim_train.report import naming, text
-from recsim_train.report.advice import servers_lacking
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GAP,
@@ -21,6 +20,7 @@ from recsim_train.report.drawing import (
     rows_of,
     tip,
 )
+from recsim_train.report.what_if import servers_lacking
 from recsim_train.results.figures import Summary
 
 PARTS = {

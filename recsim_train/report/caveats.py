@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recsim_train.report import naming, text
-from recsim_train.report.compression import reconstructions
-from recsim_train.report.cuts import cautions
 from recsim_train.report.machine import beside
+from recsim_train.report.strategies import cautions, reconstructions
 from recsim_train.results.environment import same_machine
 from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import RunRecord

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from recsim_train.report import compression, cuts, naming, text
+from recsim_train.report import naming, text
 from recsim_train.report.caveats import caveats, noisy
-from recsim_train.report.gap import Gap, divided
-from recsim_train.report.payload import DATA, EffectBytes, compare_bytes
+from recsim_train.report.gap import DATA, EffectBytes, Gap, compare_bytes, divided
+from recsim_train.report.strategies import compression_said, cut_said
 from recsim_train.results.drift import Drift, Moved, drift_of, moved
 from recsim_train.results.folder import clean_document
 from recsim_train.results.interval import Interval, of_summary
@@ -155,12 +155,12 @@ class Comparison:
     @property
     def compression(self) -> list[str]:
         """What was left out in both worlds, one sentence for each kind of content."""
-        return list(compression.sentences(self.simulated, self.real))
+        return list(compression_said(self.simulated, self.real))
 
     @property
     def net(self) -> list[str]:
         """How the net is cut, and what the tagger compared."""
-        return cuts.sentences(self.simulated)
+        return cut_said(self.simulated)
 
     def document(self) -> dict[str, Any]:
         """The entry of ``comparisons`` in the report's JSON."""

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from recsim_train.report import anatomy, cuts, elsewhere, naming, text, tiles, what_if
+from recsim_train.report import anatomy, elsewhere, naming, text, tiles, what_if
 from recsim_train.report import document as doc
-from recsim_train.report.cards import environments
 from recsim_train.report.caveats import doubts_of
 from recsim_train.report.compare import Comparison
 from recsim_train.report.comparison_tables import (
@@ -23,9 +22,9 @@ from recsim_train.report.comparison_tables import (
 )
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.findings import NO_PAIR, Findings, alone, doubts, headlines
-from recsim_train.report.glossary import glossary
-from recsim_train.report.machine import since_calibration
+from recsim_train.report.machine import environments, since_calibration
 from recsim_train.report.runs import data_of, labels, limits, run_table
+from recsim_train.report.strategies import cut_said
 from recsim_train.results.rundir import RunRecord
 
 _PAGE = Where.PAGE
@@ -231,7 +230,7 @@ class Compared:
         unpaired = self.findings.unpaired
         names = labels([u.record for u in unpaired])
         for number, u in enumerate(unpaired, start=1):
-            cut = cuts.sentences(u.record)
+            cut = cut_said(u.record)
             title = names[number - 1] if len(unpaired) > 1 else ""
             said, *drawn = self._limits(u.record, f"alone-{number}", *cut)
             where = Where.MARKDOWN if self.comparisons else Where.SHORT
@@ -265,7 +264,7 @@ class Compared:
     def _words(self) -> dict[str, str]:
         records = [r for c in self.comparisons for r in (c.simulated, c.real)]
         records += alone(self.findings)
-        return glossary({effect for r in records for effect in r.summary.time_by_effect})
+        return naming.glossary({effect for r in records for effect in r.summary.time_by_effect})
 
     def _surroundings(self) -> list[doc.Item]:
         paired = [r for c in self.comparisons for r in (*c.all_simulated, *c.all_real)]

@@ -10,8 +10,7 @@ from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Column, Item, Lines, TextTable, Where, stopped
 from recsim_train.report.drawing import colour
 from recsim_train.report.findings import Findings
-from recsim_train.report.gap import Gap, GapPart, name_of
-from recsim_train.report.payload import EffectBytes
+from recsim_train.report.gap import EffectBytes, Gap, GapPart, name_of
 from recsim_train.results.environment import counted_cores
 
 AS_GIVEN = "as the runs were given, those of a folder by their names"

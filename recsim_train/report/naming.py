@@ -1,10 +1,14 @@
 """What reports call what the code has names for: resources, effects, operations, lines of the
-ledger. Readers know network cards and interpreter locks; our own names are shown to who asks."""
+ledger. Readers know network cards and interpreter locks; our own names are shown to who asks. And
+the glossary: ``words.md``, of which a report shows what it uses, and the manual all."""
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Collection
 from dataclasses import replace
+from importlib import resources
 
 from recsim_train.results.summary import OTHER
 from recsim_train.trace import ledger
@@ -180,3 +184,34 @@ def line(name: str) -> str:
 def work(name: str) -> str:
     """An operation, or a line of the ledger of CPU time."""
     return _LINES.get(name, name.replace("_", " "))
+
+
+REPORTS, ITERATION, CODE = (
+    "Words of reports", "What an iteration consists of", "Words of the code",
+)  # fmt: skip
+"""Sections of the glossary."""
+
+
+@functools.cache
+def words_page() -> str:
+    """The whole glossary, Markdown."""
+    return (resources.files("recsim_train.report") / "words.md").read_text(encoding="utf-8")
+
+
+@functools.cache
+def words_of(title: str) -> dict[str, str]:
+    """Meanings by word in one of its sections, as plain text."""
+    (found,) = (part for part in words_page().split("## ") if part.startswith(title))
+    lines = re.findall(r"^\| (.+?) \| (.+) \|$", found, re.MULTILINE)[1:]
+    return {_plain(word): _plain(meaning) for word, meaning in lines}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("`", "")
+
+
+def glossary(effects: Collection[str]) -> dict[str, str]:
+    """The words of reports, and what the iterations consist of that one shows."""
+    shown = {effect(name) for name in effects}
+    parts = {word.partition(" (")[0]: means for word, means in words_of(ITERATION).items()}
+    return words_of(REPORTS) | {word: means for word, means in parts.items() if word in shown}

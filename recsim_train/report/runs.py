@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data
 from recsim_train.config.validate import parse
-from recsim_train.report import anatomy, compression, cost, naming, text, what_if
+from recsim_train.report import anatomy, cost, naming, text, what_if
 from recsim_train.report.document import (
     Cell,
     Chapter,
@@ -23,6 +23,7 @@ from recsim_train.report.document import (
     Where,
     stopped,
 )
+from recsim_train.report.strategies import compression_cell
 from recsim_train.results.figures import Summary
 from recsim_train.results.folder import is_sweep, is_validation
 from recsim_train.results.interval import of_summary
@@ -76,7 +77,7 @@ def run_table(runs: Sequence[RunRecord], order: str) -> TextTable:
         "payload/step": [_payload(d) for d in found],
         "sync gap": [text.sync_gap(d.synchronisation) for d in found],
         "staleness": [text.staleness(d.synchronisation) for d in found],
-        "compression": [compression.cell(d) for d in found],
+        "compression": [compression_cell(d) for d in found],
         "memory": [_memory(run) for run in runs],
         cost.HEAD: [cost.cell(d) for d in found],
         "what binds": [naming.binds(d.binding) if d.binding else text.NONE for d in found],

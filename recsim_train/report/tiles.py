@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recsim_train.report import naming, text
-from recsim_train.report.advice import remedy
 from recsim_train.report.compare import Comparison
 from recsim_train.report.document import Cell, Tile
 from recsim_train.report.findings import Findings
 from recsim_train.report.runs import fullest
+from recsim_train.report.what_if import remedy
 from recsim_train.report.winner import choose, entry_of_run
 from recsim_train.results.interval import Interval, of_summary
 from recsim_train.results.rundir import RunRecord

@@ -1,9 +1,8 @@
 """The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
-The fastest is one of those whose 90 % interval (`recsim_train.results.interval`) reaches above the
-lower ends of all others: these tie. One without an interval ties with everything, because nothing
-says how far it can be trusted. Only those are compared that process as many examples in one step of
-the whole job: others do not do the same work.
+Those tie that none of the others is surely faster than (`recsim_train.results.interval.tie`). One
+of whose errors nothing is known ties with everything. Only those are compared that process as many
+examples in one step of the whole job: others do not do the same work.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Generic, TypeVar
 
 from recsim_train.config.units import RATES, parse_quantity
 from recsim_train.report import text
-from recsim_train.results.interval import Interval, of_summary
+from recsim_train.results.interval import Evidence, Interval, evidence_of, of_summary, tie
 from recsim_train.results.row import Row, cores_of
 from recsim_train.results.rundir import RunRecord
 
@@ -24,8 +23,6 @@ T = TypeVar("T")
 REPEATS = "seed"
 """Points that differ only here are repeats: their median counts."""
 UNKNOWN: Interval = (0.0, math.inf)
-_EQUAL = 1e-9
-"""Relative: intervals of no width tie where they differ by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,7 @@ class Entry(Generic[T]):
     """Examples per second."""
     interval: Interval
     """Of them, 90 %."""
+    evidence: Evidence
     cost: tuple[int, float, int, float]
     """Processes, cores of their hosts, computing threads, rate of their network cards where that is
     swept: what is compared in this order."""
@@ -82,13 +80,17 @@ class Choice(Generic[T]):
         """Why there is no winner, as the verb of a sentence."""
         if any(e.interval == UNKNOWN for e in self.tied):
             return "cannot be told apart, as some have no interval,"
-        return "tie within their intervals"
+        return "cannot be told apart"
 
 
 def choose(entries: Sequence[Entry[T]]) -> Choice[T]:
     """Of one entry or more, those that none of the others is surely faster than."""
-    least = max(e.interval[0] for e in entries) * (1 - _EQUAL)
-    tied = [e for e in entries if e.interval[1] >= least]
+    faster = ([f for f in entries if f.eps > e.eps] for e in entries)
+    tied = [
+        e
+        for e, those in zip(entries, faster, strict=True)
+        if all(tie(e.evidence, f.evidence) for f in those)
+    ]
     choice = Choice(tuple(sorted(tied, key=lambda e: -e.eps)))
     return Choice(tuple(sorted(choice.tied, key=lambda e: e.cost))) if choice.known else choice
 
@@ -159,6 +161,7 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
         record,
         summary.examples_per_second or 0.0,
         of_summary(summary) or UNKNOWN,
+        evidence_of(summary, (record.manifest.get("cluster") or {}).get("name")),
         (processes, cores_of(summary.facts, colocated) or 0.0, threads, 0.0),
         summary.synchronisation.elp,
     )
@@ -191,4 +194,4 @@ def _contender(group: Sequence[Row]) -> Entry[Row]:
         if key.endswith(".nic") and isinstance(value, str)
     ]
     cost = sum(count or 0 for count in roles), row.cores or 0.0, threads, sum(cards)
-    return Entry(row, eps, row.interval90(found) or UNKNOWN, cost)
+    return Entry(row, eps, row.interval90(found) or UNKNOWN, row.evidence(found), cost)

@@ -1,7 +1,7 @@
 """Drift: how the machine's speed moved between a calibration and the runs that it predicts.
 
-By the reference work on idle cores before and after both (`recsim_train.config.speed`), so that no
-run enters what is said of the machine beside it. It corrects nothing: errors are raw.
+By the reference work on idle cores before and after both (`recsim_train.config.measured`), so that
+no run enters what is said of the machine beside it. It corrects nothing: errors are raw.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import exp, hypot, log, sqrt
 from statistics import fmean, stdev
 
-from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.results.environment import same_machine
 from recsim_train.results.rundir import RunRecord
 

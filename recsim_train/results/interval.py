@@ -9,8 +9,9 @@ prediction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import hypot
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot, log
 
 from recsim_train.results.figures import Summary
 from recsim_train.results.statistics import Z95, Z975
@@ -68,3 +69,77 @@ def of_summary(summary: Summary, seeds: Sequence[float] = ()) -> Interval | None
     if summary.world == "real":
         return interval(eps, None, summary.ci95)
     return interval(eps, summary.ci95, summary.facts.calibration_ci95, seeds)
+
+
+_OWN = ("model", "links")
+"""Causes of error that two strategies do not share."""
+_TOGETHER = "all together"
+"""All causes together, where they are not known one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A throughput, and what tells how far it can be trusted."""
+
+    eps: float
+    """Examples per second."""
+    noise: float | None
+    """Relative standard error by chance; None: not known."""
+    errors: Mapping[str, float] | None
+    """The same by each cause that repetition leaves as it is; None: not known, empty: there is
+    none."""
+    prices: str | None
+    """The profile whose prices it has."""
+    strategy: str
+
+
+def evidence(
+    eps: float,
+    simulation: Ends,
+    calibration: Ends,
+    errors: Mapping[str, float] | None,
+    *,
+    prices: str | None,
+    strategy: str,
+    seeds: Sequence[float] = (),
+) -> Evidence:
+    """Of a prediction. Arguments as of `interval`; ``errors``: by cause."""
+    noise, whole = ended(eps, simulation), ended(eps, calibration)
+    if len(seeds) > 1 and eps:
+        noise = max(noise or 0.0, (max(seeds) - min(seeds)) / (2.0 * Z975 * eps))
+    causes = errors or (None if whole is None else {_TOGETHER: whole})
+    return Evidence(eps, noise, causes, prices, strategy)
+
+
+def tie(one: Evidence, other: Evidence) -> bool:
+    """Whether two throughputs differ by no more than chance and calibration's errors make.
+
+    What errs in both alike moves both alike: of causes that they share only by how much one answers
+    more to it counts. Where nothing is known of one's errors nothing is told apart.
+    """
+    if one.errors is None or other.errors is None or not one.eps or not other.eps:
+        return True
+    alike, same = one.prices == other.prices, one.strategy == other.strategy
+    apart = []
+    for cause in {*one.errors, *other.errors}:
+        mine, theirs = one.errors.get(cause, 0.0), other.errors.get(cause, 0.0)
+        shared = alike and cause != _TOGETHER and (same or cause not in _OWN)
+        apart.append(mine - theirs if shared else hypot(mine, theirs))
+    noise = [one.noise or 0.0, other.noise or 0.0]
+    return abs(log(one.eps / other.eps)) <= Z95 * hypot(*noise, *apart)
+
+
+def evidence_of(summary: Summary, prices: str | None) -> Evidence:
+    """`evidence` of a run; a measured one has no prices, and its windows show its chance."""
+    eps, facts = summary.examples_per_second or 0.0, summary.facts
+    if summary.world == "real":
+        noise = ended(eps, summary.ci95)
+        return Evidence(eps, noise, None if noise is None else {}, None, summary.strategy)
+    return evidence(
+        eps,
+        summary.ci95,
+        facts.calibration_ci95,
+        facts.calibration_errors,
+        prices=prices,
+        strategy=summary.strategy,
+    )

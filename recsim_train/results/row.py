@@ -12,7 +12,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Summary, document_of
 from recsim_train.results.folder import clean_document
-from recsim_train.results.interval import Interval, interval
+from recsim_train.results.interval import Evidence, Interval, evidence, interval
 from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 
@@ -116,6 +116,18 @@ class Row:
             return None
         calibration = self.calibration_low, self.calibration_high
         return interval(self.examples_per_second, (self.eps_low, self.eps_high), calibration, seeds)
+
+    def evidence(self, seeds: Sequence[float] = ()) -> Evidence:
+        """What it is told apart from others by. ``seeds``: as of `interval90`."""
+        return evidence(
+            self.examples_per_second or 0.0,
+            (self.eps_low, self.eps_high),
+            (self.calibration_low, self.calibration_high),
+            self.calibration_errors,
+            prices=self.profile,
+            strategy=f"{self.strategy} {self.options}",
+            seeds=seeds,
+        )
 
     @property
     def document(self) -> dict[str, Any]:

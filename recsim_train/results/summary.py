@@ -225,7 +225,7 @@ def loss_ends(
 
 def data_dependent(plan: Plan, *, thresholds: bool = True) -> list[str]:
     """Effects whose payload depends on which ids the data holds or, ``thresholds``, on how many
-    values reach a threshold, so that worlds may differ within bounds (`report.payload`)."""
+    values reach a threshold, so that worlds may differ within bounds (`report.gap`)."""
     found: set[str] = set()
     if thresholds and plan.topology.thresholded:
         found.add(plan.topology.thresholded)

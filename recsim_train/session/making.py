@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
-from recsim_train.data.malformed import beyond
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
+from recsim_train.data.source import beyond
 from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.placement.plan import Plan
 from recsim_train.report import naming, text
@@ -24,9 +24,9 @@ from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
-from recsim_train.trace.modelled import ProcessTimes
 from recsim_train.trace.progress import about, between
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.operations import ProcessTimes
 
 if TYPE_CHECKING:
     from recsim_train.evaluate.asymptotic import AsymptoticBounds
@@ -106,9 +106,9 @@ class Maker:
         return record
 
     def _measured(self, job: Job) -> RunRecord | None:
+        from recsim_train.executor.link.rendezvous import read_rank, under_torchrun
         from recsim_train.executor.process.forkserver import remove_at_the_end
         from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
-        from recsim_train.executor.process.rank import read_rank, under_torchrun
         from recsim_train.executor.process.torchrun import execute_rank
 
         if not under_torchrun() or read_rank().rank == 0:  # who writes the run

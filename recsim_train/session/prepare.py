@@ -91,7 +91,7 @@ def check_emulated(jobs: Sequence[Job], *, emulate: bool) -> None:
             )
         return
     from recsim_train.executor.emulation.layout import layout_of
-    from recsim_train.executor.process.rank import under_torchrun
+    from recsim_train.executor.link.rendezvous import under_torchrun
 
     if under_torchrun():
         raise UserError("--emulate starts all roles itself: leave torchrun out")

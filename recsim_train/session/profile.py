@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.dump import DIGITS, dump_cluster, dump_yaml, plain
 from recsim_train.config.errors import UserError
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.config.profiles import find_cluster, load_cluster
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import code_of, machine_name
 from recsim_train.results.folder import put, writable
@@ -25,7 +25,7 @@ from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
 if TYPE_CHECKING:
-    from recsim_train.calibration.stages import Stages
+    from recsim_train.calibration.measuring import Stages
 
 
 def measure_machine(
@@ -40,8 +40,8 @@ def measure_machine(
 
     ``add``: the operations only, into the profile that is there.
     """
+    from recsim_train.calibration.measuring import Stages
     from recsim_train.calibration.profile import calibrate_machine
-    from recsim_train.calibration.stages import Stages
     from recsim_train.session.in_runs import turns_of, with_in_runs
     from recsim_train.session.own_runs import predicted
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.config.given import document_of
 from recsim_train.config.load import Loaded, load_points
+from recsim_train.config.points import document_of
 from recsim_train.config.sets import Assignment, option_names
 from recsim_train.config.sweep import Point
 from recsim_train.evaluate.levels import ASKED_MANY, ASKED_ONE, asking

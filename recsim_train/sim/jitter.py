@@ -11,7 +11,7 @@ from math import log, prod, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.hazards import Stragglers, Tail
+from recsim_train.config.topology import Stragglers, Tail
 
 _BLOCK = 64
 """Numbers that are drawn at a time; most streams of a short run need fewer."""

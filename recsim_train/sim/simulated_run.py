@@ -134,12 +134,14 @@ class SimulatedRun:
         *,
         background: bool,
         priced_as: Plan,
+        times: float,
     ) -> dict[str, float]:
         """Examples per second that each resource allows at most, as so many counted iterations show
         it in which nobody waits for what others use.
 
-        ``enough``: whether so many are; ``background``, ``priced_as``: as of `Runtime`. Raises as
-        `run`, and DeadlockError where loops wait for what background loops do.
+        ``enough``: whether so many are; ``background``, ``priced_as``: as of `Runtime`; ``times``:
+        as many training loops are there as go. Raises as `run`, and DeadlockError where loops wait
+        for what background loops do.
         """
 
         def on_step(completed: int) -> None:
@@ -152,7 +154,7 @@ class SimulatedRun:
         runtime.run()
         totals = runtime.records.totals(self.warmup, self.total)
         iterations = everyones(runtime.records.iterations, self.folding)
-        return least_bounds(runtime, totals, iterations, runtime.snapshots()[self.warmup :])
+        return least_bounds(runtime, totals, iterations, runtime.snapshots()[self.warmup :], times)
 
     def _runtime(
         self, progress: Meter | None, on_step: Callable[[int], None], **how: Any

@@ -8,8 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.program import TaggedNet
-from recsim_train.placement.segments import Segment, segment_of
+from recsim_train.placement.program import Segment, TaggedNet, segment_of
 from recsim_train.sim.ghosts import Ghost, GhostBlock, GhostDense, GhostParts, GhostPass, GhostRows
 from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime

@@ -11,11 +11,11 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
-from recsim_train.report.advice import relief
 from recsim_train.report.document import Where, stopped
-from recsim_train.report.glossary import glossary
+from recsim_train.report.naming import glossary
 from recsim_train.report.runs import data_of
 from recsim_train.report.tiles import throughput
+from recsim_train.report.what_if import relief
 from recsim_train.report.winner import UNKNOWN
 from recsim_train.report.write import Report
 from recsim_train.results.commands import local_profile, reproducing
@@ -56,7 +56,7 @@ def swept(
     each = f"Best point of each strategy{' at equal examples a step' if sized else ''}"
     explained = [
         *(["Points are compared at equal examples a step only."] if sized else ()),
-        "Of points that tie within their 90 % intervals, the one with the fewest processes, then "
+        "Of points that cannot be told apart, the one with the fewest processes, then "
         "cores and threads, then the slowest network cards.",
         "Predicted: examples per second, with the interval in which nine of ten lie; "
         "examples/step: of one step of the whole job; the bound is what nothing can beat on this "

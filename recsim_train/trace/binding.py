@@ -28,6 +28,8 @@ CLASS_PARTS = {
     "down": "downlink",
 }
 """The same of a class of resources."""
+LINKS = ("nic.tx", "nic.rx", "up", "down")
+"""Those parts that bytes go through."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.trace.ledger import Ledger
 
 
@@ -446,8 +446,6 @@ class Facts:
     """From the first process's start to the last one's end."""
     machine_speed: MachineSpeeds | None = None
     """By the reference work; None: of older runs, of those under torchrun, or where it failed."""
-    load_average_before: float | None = None
-    """Over one minute, before anything was started: of older runs, which have no ledger."""
     sched_batch: bool | None = None
     """Whether every process's threads of transport run under SCHED_BATCH."""
     launched_by: str | None = None

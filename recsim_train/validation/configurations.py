@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import comparison_key, plain
-from recsim_train.config.experiment import Experiment
-from recsim_train.config.speed import MachineSpeeds
-from recsim_train.config.validation import Tier
+from recsim_train.config.experiment import Experiment, Tier
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.placement.hosts import hosts_of
 from recsim_train.report import naming
 from recsim_train.results.environment import machine, same_machine

@@ -12,7 +12,7 @@ from math import comb
 from statistics import median
 from typing import Any
 
-from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.results.drift import Moved, moved
 from recsim_train.results.statistics import quantile
 from recsim_train.validation.configurations import Configuration, Measured, Predicted

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.speed import MachineSpeeds
+from recsim_train.config.measured import MachineSpeeds
 from recsim_train.results.folder import (
     PREDICTIONS,
     clean_document,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from recsim_train.config.validation import Gates
+from recsim_train.config.experiment import Gates
 from recsim_train.validation.configurations import MOST_DROPPED
 from recsim_train.validation.fidelity import Errors, Fidelity
 

@@ -22,8 +22,8 @@ from recsim_train.config.experiment import Model
 from recsim_train.trace.facts import Compressed
 from recsim_train.workload import shape
 from recsim_train.workload.arithmetic import Work
-from recsim_train.workload.divided import streams
 from recsim_train.workload.scope import Op, Scope
+from recsim_train.workload.threads import streams
 
 SMALL = 256
 """Tensors with fewer elements travel whole: their indices would cost more than they save."""

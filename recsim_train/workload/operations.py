@@ -15,9 +15,11 @@ both are one, so that `x += y` moves three; of a gather a row is counted once, o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from recsim_train.trace.ledger import READING
-from recsim_train.workload import divided, rows, shape
+from recsim_train.workload import rows, shape, threads
 from recsim_train.workload.arithmetic import LOSS, Piece, Work, add, operator_work
 from recsim_train.workload.compression import COMPRESSION
 from recsim_train.workload.graph import graph_of
@@ -52,7 +54,7 @@ def _vectors(vectors: float, interpreter: int, calls: int, operators: int) -> Op
         moved = vectors * s.elements * shape.value_bytes(s.model)
         return {"stream_byte": moved, "call": calls, "interpreter": interpreter}
 
-    return Op(work, divided.streams(work, operators), fit="dense")
+    return Op(work, threads.streams(work, operators), fit="dense")
 
 
 # square roots and divisions take the time of several more values
@@ -86,14 +88,14 @@ _ENTRY: Work = {"interpreter": 5}
 """Every operation comes after another one, whose code is in the caches instead of its own."""
 
 
-_SEGMENT = Op(_segment, divided.segment, fit=CUT_NETS, net_pass=True)
+_SEGMENT = Op(_segment, threads.segment, fit=CUT_NETS, net_pass=True)
 OPS: dict[str, Op] = {
     # of readers, ahead of loops
     READING: Op(reading, fit=READING),
     # local, asked for by strategies
     "deduplicate": Op(rows.deduplicate, fit="deduplicate"),
     "forward_backward": Op(
-        forward_backward, divided.forward_backward, fit="forward_backward", net_pass=True
+        forward_backward, threads.forward_backward, fit="forward_backward", net_pass=True
     ),
     "apply": _STEP,
     "load": _vectors(2, 2, 1, operators=1),
@@ -110,7 +112,7 @@ OPS: dict[str, Op] = {
     "net_receive": _SEGMENT,
     "net_backward": Op(
         lambda s: add(LOSS, _segment(s)),  # of the last operators, which leave the loss
-        divided.last_segment,
+        threads.last_segment,
         fit=CUT_NETS,
         net_pass=True,
     ),
@@ -132,12 +134,12 @@ OPS: dict[str, Op] = {
     # the client's side of Lookup and Update
     "route_ids": Op(rows.route_ids, fit="client"),
     "assemble_rows": Op(rows.assemble_rows, fit="client"),
-    "route_gradient": Op(rows.route_gradient, divided.route_gradient, fit="client"),
+    "route_gradient": Op(rows.route_gradient, threads.route_gradient, fit="client"),
     # on both sides of requests that are rounded: as dear as a copy of the wide numbers
     "narrow": _vectors(2, 2, 4, operators=1),
     "widen": _vectors(2, 2, 4, operators=1),
     # served by shards
-    "lookup_pooled": Op(rows.lookup_pooled, divided.lookup_pooled, fit="lookup"),
+    "lookup_pooled": Op(rows.lookup_pooled, threads.lookup_pooled, fit="lookup"),
     "lookup_rows": Op(rows.lookup_rows, fit="lookup"),
     "update_pooled": Op(rows.update_pooled, fit="update"),
     "update_rows": Op(rows.update_rows, fit="update"),
@@ -183,6 +185,23 @@ def seconds(
             waking = calls * prices["handover"]
             held += outside * waking / (outside + waking)
     return total, min(total, held)
+
+
+class OperationTime(NamedTuple):
+    """Of one call on a modelled host, as a prediction says it: the mean over a process's calls."""
+
+    seconds: float
+    locked: float
+    """Of these, seconds that hold the interpreter lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTimes:
+    """What operations take in one process on a modelled host."""
+
+    cores: int
+    operations: dict[str, OperationTime]
+    """By name."""
 
 
 COOLED = (

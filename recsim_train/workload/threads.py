@@ -1,7 +1,16 @@
-"""The law of operations on several threads: what they take, and what the cores spend on it.
+"""Operations on several threads: which operators they share, what that takes, and what the cores
+spend on it. No torch.
 
-An operation's seconds on one thread are those of its priced work. Of the operators that are divided
-(`recsim_train.workload.divided`), what took P seconds of one of the classes in `CLASSES` takes
+An operator is divided where it is large enough, whatever the number of threads: torch's
+element-wise work and copies of more than `GRAIN` numbers (`at::internal::GRAIN_SIZE`), sums of as
+many; our interaction from twice `CREW` examples on. Its matrix products (MKL's) are, unless one
+side is a vector, and so are sums of bags of ids, and the log loss. All other compiled loops of
+our own run on the calling thread. Seen by counting the parallel regions that torch 2 begins; it is
+MKL that decides whether such a region of a product uses more than one thread, and on some
+processors a small one's does not (docs/explain/cores.md).
+
+An operation's seconds on one thread are those of its priced work. Of the operators that are
+divided, what took P seconds of one of the classes in `CLASSES` takes
 P (s + (1 - s) / k) on k threads, s being the class's serial share (Amdahl 1967). All else stays on
 the calling thread: small operators, calls, the interpreter, other compiled loops. Threads that wait
 sleep, so that the CPU seconds are P still, besides an overhead of P o (k - 1): threads that stall
@@ -16,12 +25,144 @@ Where operators are small it decides: more threads can be slower than one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from recsim_train.config.cluster import USUAL, ThreadClass, Threads
-from recsim_train.workload.arithmetic import Work
-from recsim_train.workload.scope import Divided
+from recsim_train.workload import shape
+from recsim_train.workload.arithmetic import Piece, Work, add, operator_work
+from recsim_train.workload.graph import FEATURES, POOLED, Graph, Operator, graph_of
+from recsim_train.workload.scope import NOTHING, Divided, Scope
+
+GRAIN = 1 << 15
+"""Numbers; an operator on more of them is divided, and each thread gets as many at least."""
+CREW = 64
+"""Examples that are worth waking a thread of a crew for (`recsim_train.executor.pools`)."""
+
+_LOSS = 1
+_ELEMENTWISE = {"fm": (3, 5), "sum": (1, 0), "cross": (3, 7), "add": (1, 0)}
+"""Of the operators of a net: torch's on all numbers that are read, forward and backward."""
+_WIDE = 4
+"""Those that put the gradients of vectors and of linear weights into the gradient of rows."""
+
+
+def wakes(graph: Graph, piece: Piece) -> dict[str, int]:
+    """How often one operator of a net wakes the pool, by class of the work that is divided."""
+    operator = graph.operator(piece.operator)
+    found = _linear(graph, operator, piece) if operator.kind == "linear" else _other(graph, piece)
+    return {group: count for group, count in found.items() if count}
+
+
+def _linear(graph: Graph, operator: Operator, piece: Piece) -> dict[str, int]:
+    """Products, and the bias and the ReLU with their gradients, and the weights' gradient put
+    among the others."""
+    inputs, out = graph.inputs(operator) * piece.share, operator.width
+    forward, backward = piece.phase != "backward", piece.phase != "forward"
+    # of products with a bias MKL makes one region, of others two; of those with a vector none
+    products = forward + 2 * backward * (1 if operator.inputs[0] == FEATURES else 2)
+    numbers = piece.examples * out
+    copies = forward * (1 + operator.relu) + backward * operator.relu
+    streams = copies * (numbers > GRAIN) + backward * (numbers >= GRAIN)
+    return {
+        "products": products * (out > 1 and piece.examples > 1),
+        "streams": streams + backward * (inputs * out > GRAIN),
+    }
+
+
+def _other(graph: Graph, piece: Piece) -> dict[str, int]:
+    operator = graph.operator(piece.operator)
+    forward, backward = piece.phase != "backward", piece.phase != "forward"
+    if operator.kind == "dot":
+        return {"pairs": (forward + backward) * (piece.examples >= 2 * CREW)}
+    if operator.kind == "concat":  # where they lie table by table, vectors are copied first
+        large = [n for n in operator.inputs if piece.examples * graph.width(n) > GRAIN]
+        return {"streams": forward * (len(large) + (POOLED in large))}
+    counts = _ELEMENTWISE[operator.kind]
+    numbers = piece.examples * graph.inputs(operator) * piece.share
+    return {"streams": (forward * counts[0] + backward * counts[1]) * (numbers > GRAIN)}
+
+
+def _piece(s: Scope, piece: Piece) -> Divided:
+    """Of an operator's work what belongs to those that are divided."""
+    graph = graph_of(s.model)
+    operator, found = graph.operator(piece.operator), wakes(graph, piece)
+    work = dict(operator_work(s.model, piece))
+    if operator.kind == "linear":
+        # the weights' bytes are the products', the others those of vectors as wide as the output
+        out, inputs = operator.width, graph.inputs(operator) * piece.share
+        vectors = 6 * piece.examples * out * (piece.examples * out > GRAIN)
+        weights = 3 * inputs * out * ("products" in found)
+        whole = 6 * piece.examples * out + 3 * inputs * out
+        work["stream_byte"] *= (vectors + weights) / whole
+        if "products" not in found:
+            del work["gemm_flop"]
+    elif not found:
+        work = {}
+    return Divided(work, sum(found.values()))
+
+
+def _pieces(s: Scope, pieces: tuple[Piece, ...]) -> Divided:
+    found = [_piece(s, piece) for piece in pieces]
+    return Divided(add(*(part.work for part in found)), sum(part.wakes for part in found))
+
+
+def forward_backward(s: Scope) -> Divided:
+    """The net's operators, and of rows that come one by one the sums of their bags."""
+    found = _pieces(s, tuple(Piece(o.name, s.batch) for o in graph_of(s.model).operators))
+    numbers = len(s.model.tables) * s.batch * s.model.row_width
+    apart = _WIDE * (s.model.has_wide and numbers > GRAIN)
+    found = found._replace(wakes=found.wakes + _LOSS * (s.batch > 1) + apart)
+    if s.pooling == "server" or not shape.many(s.model):
+        return found
+    row, bags = shape.row_bytes(s.model), s.tables * s.batch
+    summed = {"index_element": s.ids, "stream_byte": row * (s.ids + bags)}
+    return Divided(add(found.work, summed), found.wakes + 1)
+
+
+def segment(s: Scope) -> Divided:
+    """Operators, and what is put together for a cut."""
+    found = _pieces(s, s.pieces)
+    if s.numbers <= GRAIN:
+        return found
+    return Divided(
+        add(found.work, {"stream_byte": 4 * s.numbers * shape.value_bytes(s.model)}),
+        found.wakes + 2,
+    )
+
+
+def last_segment(s: Scope) -> Divided:
+    """`segment`, with the loss."""
+    found = segment(s)
+    return found._replace(wakes=found.wakes + _LOSS * (s.batch > 1))
+
+
+def lookup_pooled(s: Scope) -> Divided:
+    """Bags of several ids are torch's work, single rows our own."""
+    if not shape.many(s.model):
+        return NOTHING
+    row, bags = shape.row_bytes(s.model), s.tables * s.batch
+    return Divided({"gather_row": s.ids, "gather_byte": row * s.ids, "stream_byte": row * bags}, 1)
+
+
+def route_gradient(s: Scope) -> Divided:
+    """Vectors of bags are picked by torch, table by table where these are large, rows by our
+    own."""
+    table = s.batch * s.model.row_width
+    if s.pooling == "worker" or s.tables * table <= GRAIN:
+        return NOTHING
+    moved = {"stream_byte": 2 * s.tables * table * shape.value_bytes(s.model)}
+    return Divided(moved, s.tables if table > GRAIN else 1)
+
+
+def streams(cost: Callable[[Scope], Work], operators: int) -> Callable[[Scope], Divided]:
+    """All bytes of an operation that is so many operators on ``elements`` numbers."""
+
+    def divided_of(s: Scope) -> Divided:
+        work = {"stream_byte": cost(s)["stream_byte"]}
+        return Divided(work, operators) if s.elements > GRAIN else NOTHING
+
+    return divided_of
+
 
 CLASSES: Mapping[str, ThreadClass] = {
     name: usual.shared for name, usual in USUAL.items() if usual.shared is not None

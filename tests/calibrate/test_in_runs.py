@@ -13,9 +13,8 @@ from recsim_train.calibration.profile import UNSEEN
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.measured import MeasuredOperation
+from recsim_train.config.measured import MachineSpeed, MeasuredOperation
 from recsim_train.config.profiles import load_cluster
-from recsim_train.config.speed import MachineSpeed
 from recsim_train.session import in_runs
 from recsim_train.session.in_runs import Taken, mean_of, with_in_runs
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from recsim_train.calibration import child, speed
+from recsim_train.calibration.measuring import Stages
 from recsim_train.calibration.own import measure
 from recsim_train.calibration.own.measure import (
     Seen,
@@ -16,10 +17,9 @@ from recsim_train.calibration.own.measure import (
     measured_operations,
     with_operations,
 )
-from recsim_train.calibration.stages import Stages
 from recsim_train.config.cluster import Calibration, Cluster, Costs
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.config.profiles import load_cluster
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
 from recsim_train.placement.build import build_plan
 from recsim_train.results.environment import machine_name
 from recsim_train.session.profile import OF_EXPERIMENTS, _with_operations

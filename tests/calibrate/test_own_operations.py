@@ -18,12 +18,12 @@ from recsim_train.config.experiment import (
     Synthetic,
 )
 from recsim_train.data.stream import open_stream
-from recsim_train.data.synthetic import write_criteo
+from recsim_train.data.text import write_criteo
 from recsim_train.executor.net import kernels, masks
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.shards import services
 from recsim_train.placement.build import build_plan
-from recsim_train.placement.reading import positions_of, reading_of
+from recsim_train.placement.transport import positions_of, reading_of
 from recsim_train.workload import operations
 from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope

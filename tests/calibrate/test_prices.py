@@ -32,7 +32,6 @@ from recsim_train.calibration.prices import (
     fit_reading,
     fit_wire,
     from_repeats,
-    gloo_message,
     handover,
     run_observations,
     wire_figures,
@@ -45,7 +44,7 @@ from recsim_train.executor.net import kernels
 from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.reading import reading_of
+from recsim_train.placement.transport import reading_of
 from recsim_train.trace.ledger import Ledger
 from recsim_train.workload import operations
 
@@ -323,7 +322,6 @@ def test_wire_prices_and_rates() -> None:
         return {
             "talks": talks,
             "streams": [1.8e9, 2.5e9],
-            "gloo_messages": [50e-6, 52e-6, 51e-6],
             "meetings": {
                 "least": [2 * (latency + step) for step in (8e-6, 9e-6, 90e-6)],
                 "reduce": [2 * (latency + 9e-6) + wait * MEETING_BYTES for wait in WAITS],
@@ -335,10 +333,6 @@ def test_wire_prices_and_rates() -> None:
     found = fit_wire(wire_observations(ends)).prices
     assert found["message"].value == pytest.approx(message, rel=0.02)
     assert found["wire_byte"].value == pytest.approx(byte, rel=0.02)
-    gloo = gloo_message(ends)
-    assert gloo.value == pytest.approx(51e-6)
-    assert gloo.basis == "repeats"
-    assert gloo.uncertainty == pytest.approx(1 / 51)
     wire = wire_figures(ends, message)
     assert wire.latency == pytest.approx(latency)
     assert wire.connection_cap == pytest.approx(rate, rel=0.01)
@@ -352,11 +346,9 @@ def test_wire_prices_and_rates() -> None:
 def test_two_ends_of_one_exchange_are_no_repeat() -> None:
     def end(wait: float) -> dict[str, Any]:
         talks = [talk(2, 120, 1.1e-4, 4e-5), talk(3, 1 << 20, 1e-3, 1e-3)]
-        gloo = [2e-5] * 3
         return {
             "talks": talks,
             "streams": [1e9, 1e9],
-            "gloo_messages": gloo,
             "meetings": {"least": [wait], "reduce": [1e-3], "exchange": [1e-3]},
         }
 
@@ -396,7 +388,6 @@ def test_latency_is_never_negative() -> None:
     end = {
         "talks": [talk(2, 120, 1e-4, 1e-4), talk(3, 1 << 20, 1e-3, 1e-3)],
         "streams": [1e9, 1e9],
-        "gloo_messages": [5e-5] * 3,
         "meetings": {"least": [-2e-6], "reduce": [-3e-6], "exchange": [-3e-6]},
     }
     wire = wire_figures([end, end], message=5e-5)

@@ -11,7 +11,7 @@ import pytest
 
 from recsim_train.calibration import child, probe, speed
 from recsim_train.config.errors import RunFailed
-from recsim_train.config.speed import MachineSpeed
+from recsim_train.config.measured import MachineSpeed
 from tests.clock import LIMIT, by_the_clock, tried_anew
 
 

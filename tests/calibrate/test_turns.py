@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recsim_train.calibration import speed
 from recsim_train.calibration.speed import Turns
 from recsim_train.config.errors import RunFailed
-from recsim_train.config.speed import MachineSpeed
+from recsim_train.config.measured import MachineSpeed
 
 
 def of(value: float) -> MachineSpeed:

@@ -12,7 +12,7 @@ import torch
 from recsim_train.calibration.own import unit
 from recsim_train.calibration.own.measure import Windows
 from recsim_train.calibration.own.rounds import PlanRounds
-from recsim_train.config.speed import MachineSpeed
+from recsim_train.config.measured import MachineSpeed
 from recsim_train.executor.values import RealDense
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.values import Gradients

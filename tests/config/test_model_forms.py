@@ -39,24 +39,26 @@ def test_presets_are_sound(tmp_path: Path, name: str) -> None:
 
 
 def test_presets_hold_the_published_figures() -> None:
-    kaggle, terabyte, mlperf = (PRESETS[n] for n in ("criteo-kaggle", "criteo-tb-10m", "mlperf"))
-    assert len(kaggle.rows) == len(terabyte.rows) == len(mlperf.rows) == 26
-    assert sum(kaggle.rows) == 33_762_577
-    assert max(terabyte.rows) == 10_000_000
-    assert max(mlperf.rows) == 40_000_000
-    assert sum(mlperf.ids) == 214
+    names = "criteo-kaggle", "criteo-tb-10m", "mlperf"
+    kaggle, terabyte, mlperf = (PRESETS[name].shape for name in names)
+    rows = [[table.rows for table in model.tables] for model in (kaggle, terabyte, mlperf)]
+    assert list(map(len, rows)) == [26, 26, 26]
+    assert sum(rows[0]) == 33_762_577
+    assert max(rows[1]) == 10_000_000
+    assert max(rows[2]) == 40_000_000
+    assert sum(table.ids for table in mlperf.tables) == 214
     assert (kaggle.embedding_dim, kaggle.bottom_mlp, kaggle.top_mlp) == (
         16,
         (512, 256, 64, 16),
         (512, 256, 1),
     )
-    synthetic = PRESETS["synthetic"]
-    assert (synthetic.rows, set(synthetic.ids)) == ((1_000_000,) * 8, {100})
+    synthetic = PRESETS["synthetic"].shape
+    assert [(table.rows, table.ids) for table in synthetic.tables] == [(1_000_000, 100)] * 8
 
 
 def test_cap(tmp_path: Path) -> None:
     model = read(tmp_path, "{preset: criteo-kaggle, max_rows: 100_000}")
-    capped = [min(rows, 100_000) for rows in PRESETS["criteo-kaggle"].rows]
+    capped = [min(table.rows, 100_000) for table in PRESETS["criteo-kaggle"].shape.tables]
     assert [table.rows for table in model.tables] == capped
 
 

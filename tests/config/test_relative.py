@@ -8,7 +8,7 @@ import pytest
 
 from recsim_train import calls
 from recsim_train.config.errors import UserError
-from recsim_train.config.overrides import overridden, times
+from recsim_train.config.units import Times, overridden
 from recsim_train.session.job import Job
 from tests.sim.conftest import make_cluster
 
@@ -33,8 +33,8 @@ def test_numbers_and_quantities_are_multiplied() -> None:
     assert after.profile.hosts["default"].nic == 1.25 * before.profile.hosts["default"].nic
     assert after.profile.network.latency == 0.5 * before.profile.network.latency
     # by hand it is the same case
-    own = {"cluster.hosts.*.nic": times(1.25), "cluster.network.latency": times(0.5)}
-    by_hand = before.case.with_({**own, "training.threads": times(2)})
+    own = {"cluster.hosts.*.nic": Times(1.25), "cluster.network.latency": Times(0.5)}
+    by_hand = before.case.with_({**own, "training.threads": Times(2)})
     assert by_hand.identity == after.identity
 
 
@@ -82,12 +82,12 @@ def test_what_cannot_be_is_said(sets: str, says: str) -> None:
 
 def test_overrides_change_what_they_name_and_nothing_else() -> None:
     cluster = make_cluster(mixed={"trainer": ({"count": 1, "nic": "1 Gbit/s"}, {})})
-    more = {"hosts.*.nic": times(2.0), "mixed.*.*.nic": times(2.0), "topology.uplink": times(3.0)}
+    more = {"hosts.*.nic": Times(2.0), "mixed.*.*.nic": Times(2.0), "topology.uplink": Times(3.0)}
     changed = overridden(cluster, more)
     assert changed.hosts["default"].nic == 2.0 * cluster.hosts["default"].nic
     assert [entry.nic for entry in changed.mixed["trainer"]] == [2e9 / 8, None]
     assert changed.topology is None
-    back = overridden(changed, {key: times(0.5) for key in ("hosts.*.nic", "mixed.*.*.nic")})
+    back = overridden(changed, {key: Times(0.5) for key in ("hosts.*.nic", "mixed.*.*.nic")})
     assert back == cluster
     assert overridden(cluster, {}) == cluster
     with pytest.raises(AssertionError, match="has no nik"):

@@ -15,8 +15,7 @@ from recsim_train.executor.process.launch import execute
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.trace.facts import Slept
-from recsim_train.trace.modelled import OperationTime, ProcessTimes
-from recsim_train.workload.operations import OPS
+from recsim_train.workload.operations import OPS, OperationTime, ProcessTimes
 from tests.conformance.test_worlds_agree import PROFILE, STRATEGIES, make_plan
 from tests.simulated import times_of
 

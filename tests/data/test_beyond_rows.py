@@ -13,7 +13,7 @@ import pytest
 
 from recsim_train.config.experiment import Model
 from recsim_train.data.criteo import CriteoText
-from recsim_train.data.malformed import Malformed
+from recsim_train.data.source import Malformed
 from recsim_train.trace.facts import BeyondRows, beyond_said
 from tests.commands import answer, command
 

@@ -21,7 +21,7 @@ from recsim_train.config.experiment import (
 from recsim_train.data import counts as counts_module
 from recsim_train.data.counts import StreamCounts, counts_for, depends_on_data, shape_counts
 from recsim_train.data.stream import open_stream
-from recsim_train.data.synthetic import write_criteo
+from recsim_train.data.text import write_criteo
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 

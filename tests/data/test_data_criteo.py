@@ -15,8 +15,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.data import criteo
 from recsim_train.data.criteo import CriteoText, TextLines
-from recsim_train.data.malformed import Malformed
-from recsim_train.data.source import check_file
+from recsim_train.data.source import Malformed, check_file
 from recsim_train.data.stream import held_out, open_stream
 
 INTEGERS = st.one_of(

@@ -20,7 +20,7 @@ from recsim_train.data import draws
 from recsim_train.data.criteo import CriteoText
 from recsim_train.data.draws import Zipf
 from recsim_train.data.generator import Generator, dense_values
-from recsim_train.data.synthetic import write_criteo
+from recsim_train.data.text import write_criteo
 from tests.clock import LIMIT
 
 
@@ -218,7 +218,7 @@ def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
         import resource, sys
         from recsim_train.config.errors import RunFailed
         from recsim_train.config.experiment import Model, Synthetic, Table
-        from recsim_train.data.synthetic import write_criteo
+        from recsim_train.data.text import write_criteo
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
         model = Model(embedding_dim=4, bottom_mlp=(4,), top_mlp=(1,), tables=(Table(rows=9),))
         try:

@@ -16,7 +16,7 @@ from recsim_train.config.experiment import Data, Model, Synthetic, Table
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.profile import profile_stream
 from recsim_train.data.stream import check_data, held_out, open_stream
-from recsim_train.data.synthetic import write_criteo
+from recsim_train.data.text import write_criteo
 
 
 def numbers(batch: NumpyBatch) -> list[int]:

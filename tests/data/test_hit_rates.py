@@ -20,7 +20,7 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.data import replay as replays
 from recsim_train.data.mixcache import CacheTooSmall
-from recsim_train.data.profile import HitRates, profile_stream
+from recsim_train.data.profile import hit_rates, profile_stream
 from recsim_train.data.replay import FewerCaches, Replay, check_cache
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -84,10 +84,7 @@ def test_the_smallest_working_cache_is_what_two_batches_need() -> None:
 
 
 def test_a_size_that_two_batches_overflow_has_no_rate() -> None:
-    rates = HitRates(MODEL, 4)
-    for rows in (10, 10, 10, 40):
-        rates.add(np.arange(rows))
-    sizes: Any = rates.summary()["sizes"]
+    sizes: Any = hit_rates(MODEL, 4, map(np.arange, (10, 10, 10, 40)))["sizes"]
     assert [(s["cache_rows"], s["hit_rate"]) for s in sizes[:3]] == [
         (11, None),
         (22, None),

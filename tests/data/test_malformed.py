@@ -19,7 +19,7 @@ from recsim_train.config.experiment import Data, Model
 from recsim_train.data import files
 from recsim_train.data.criteo import CriteoText, TextLines
 from recsim_train.data.files import same_rows
-from recsim_train.data.malformed import Malformed
+from recsim_train.data.source import Malformed
 from recsim_train.data.stream import check_data, held_out, open_stream
 
 NAMES = ("label", *["integer"] * 13, *["category"] * 26)

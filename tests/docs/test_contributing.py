@@ -344,14 +344,10 @@ class Decimals(Source):
             '''
     "scratch": Preset(
         summary="a preset of a test",
-        embedding_dim=8,
-        dense_features=13,
-        bottom_mlp=(16, 8),
-        top_mlp=(16, 1),
-        rows=(100, 50),
-        ids=(1, 1),
-        variable=False,
         batch_size=32,
+        shape=Model(
+            embedding_dim=8, bottom_mlp=(16, 8), top_mlp=(16, 1), tables=_tables((100, 50))
+        ),
     ),''',
             "PRESETS: dict[str, Preset] = {",
         ),

@@ -13,7 +13,7 @@ from recsim_train.config.load import load_points
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.schema import settings_table
 from recsim_train.evaluate.levels import BUSY
-from recsim_train.report.glossary import source
+from recsim_train.report.naming import words_page
 from recsim_train.strategy.effects import EFFECTS
 from recsim_train.strategy.registry import schemas, strategies
 from tests.docs.manual import EVERYWHERE
@@ -60,7 +60,7 @@ def test_every_swept_setting_is_documented() -> None:
 
 
 def test_the_glossary_names_every_effect() -> None:
-    glossary = source()
+    glossary = words_page()
     for effect in EFFECTS:
         assert f"`{effect.__name__}`" in glossary
 

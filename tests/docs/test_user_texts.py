@@ -11,7 +11,7 @@ from recsim_train import calls
 from recsim_train.cli.calibrate import calibrate
 from recsim_train.config.schema import settings_table
 from recsim_train.report import naming
-from recsim_train.report.glossary import REPORTS, section
+from recsim_train.report.naming import REPORTS, words_of
 from recsim_train.trace import ledger
 from tests.docs import manual
 
@@ -26,7 +26,7 @@ def test_every_line_of_the_ledger_is_explained_where_it_is_defined() -> None:
 
 @pytest.mark.parametrize("line", sorted({*ledger.AROUND, ledger.READING, ledger.NOT_BOOKED}))
 def test_a_report_explains_the_lines_that_are_around_operations(line: str) -> None:
-    assert naming.work(line) in section(REPORTS)
+    assert naming.work(line) in words_of(REPORTS)
 
 
 @pytest.mark.parametrize("text", [calls.calibrate.__doc__, calibrate.__doc__])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.overrides import times
+from recsim_train.config.units import Times
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.elasticity import scaling
 from tests.sim.conftest import make_cluster, make_plan
@@ -23,9 +23,9 @@ def test_equal_cases_have_one_identity_whatever_led_to_them() -> None:
     assert first.identity == case().identity
     assert first.identity != other.identity
     assert first.with_({"roles.trainers": 8}).identity == other.identity
-    assert first.with_({"roles.trainers": times(2)}).identity == other.identity
-    back = first.with_({"cluster.hosts.*.nic": times(2.0)}).with_(
-        {"cluster.hosts.*.nic": times(0.5)}
+    assert first.with_({"roles.trainers": Times(2)}).identity == other.identity
+    back = first.with_({"cluster.hosts.*.nic": Times(2.0)}).with_(
+        {"cluster.hosts.*.nic": Times(0.5)}
     )
     assert back.identity == first.identity
     assert first.with_({}) == first

@@ -9,8 +9,8 @@ from recsim_train.config.experiment import Model
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.feed import to_batch
 from recsim_train.executor.net.model import DenseNet, initial_dense, initial_rows
-from recsim_train.executor.net.state import DenseOptimizer
 from recsim_train.executor.values import RealFeatures, RealIds
+from recsim_train.executor.worker import DenseOptimizer
 from tests.executor.net_group import GLOBAL_BATCH, Case
 
 Trained = tuple[list[float], list[Tensor], Tensor]

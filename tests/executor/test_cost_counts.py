@@ -25,9 +25,8 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.executor.net import kernels, net_kernels
 from recsim_train.executor.net.model import DenseNet, initial_dense
-from recsim_train.executor.net.state import DenseState, EmbeddingState
 from recsim_train.executor.values import RealDense
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import DenseState, EmbeddingState, Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
 from recsim_train.placement.program import TaggedNet

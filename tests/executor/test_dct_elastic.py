@@ -17,10 +17,9 @@ import torch
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.executor.net import sparse
 from recsim_train.executor.net.sparse import RealSparse
-from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.values import RealDense
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import DenseState, Replica, Worker
 from recsim_train.strategy import effects
 from recsim_train.strategy.compression import DCT
 from recsim_train.strategy.synchronisers import Easgd, Held, Round

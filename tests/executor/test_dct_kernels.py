@@ -13,7 +13,6 @@ from recsim_train.executor.net import kernels, masks, sparse
 from recsim_train.executor.net.masks import VectorMask
 from recsim_train.executor.net.model import DenseNet
 from recsim_train.executor.net.sparse import RealSparse
-from recsim_train.executor.net.state import DenseState, EmbeddingState
 from recsim_train.executor.shards.routing import ShardSlices, route_ids
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.shards.stubs import EmbeddingStub, Near
@@ -25,7 +24,7 @@ from recsim_train.executor.values import (
     RealParts,
     RealRows,
 )
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import DenseState, EmbeddingState, Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch

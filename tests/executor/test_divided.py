@@ -1,6 +1,6 @@
 """Operators that threads share: their number against the real kernels, their grains against torch.
 
-`recsim_train.workload.divided` counts them from shapes; here every operator that torch runs is
+`recsim_train.workload.threads` counts them from shapes; here every operator that torch runs is
 looked at, and whether its pool really wakes.
 """
 
@@ -27,9 +27,9 @@ from recsim_train.executor.values import RealFeatures, RealIds, RealRows
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy.values import Batch
-from recsim_train.workload.divided import CREW, GRAIN
 from recsim_train.workload.operations import OPS
 from recsim_train.workload.scope import Scope
+from recsim_train.workload.threads import CREW, GRAIN
 from tests.clock import until
 
 VIEWS = {

@@ -21,12 +21,11 @@ from recsim_train.executor.link.tensors import as_bytes
 from recsim_train.executor.net import kernels
 from recsim_train.executor.net import rows as row_kernels
 from recsim_train.executor.net.model import BLOCK, initial_dense, initial_rows
-from recsim_train.executor.net.state import EACH_ITS_OWN, EmbeddingState
 from recsim_train.executor.shards.routing import ShardSlices, assemble_rows, route_ids
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.shards.wire import LookupRequest
 from recsim_train.executor.values import RealFeatures, RealIds, RealRows
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import EACH_ITS_OWN, EmbeddingState, Replica, Worker
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import TableSlice
 from recsim_train.strategy.values import Batch

@@ -39,7 +39,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data.batch import pack
-from recsim_train.data.malformed import Malformed
+from recsim_train.data.source import Malformed
 from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.link import connections
@@ -516,7 +516,7 @@ def test_a_part_of_more_than_may_be_is_none(
 
 
 def test_another_job_s_id_is_told_whatever_it_is(store: TCPStore, tmp_path: Path) -> None:
-    from recsim_train.executor.process.rank import Rank
+    from recsim_train.executor.link.rendezvous import Rank
 
     me = Rank(1, 2, "127.0.0.1", 1, "mine", 0, keeps_store=False)
     for said in (b"\xff\xfe", b"", b"id another"):

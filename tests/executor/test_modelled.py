@@ -16,7 +16,7 @@ from recsim_train.executor.net.model import Pass
 from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
 from recsim_train.strategy.values import NetGradients
 from recsim_train.trace.facts import Slept
-from recsim_train.trace.modelled import OperationTime, ProcessTimes
+from recsim_train.workload.operations import OperationTime, ProcessTimes
 
 
 class Clock:

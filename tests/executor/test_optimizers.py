@@ -20,11 +20,16 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor.net import kernels, sparse
-from recsim_train.executor.net.state import EACH_ITS_OWN, DenseOptimizer, DenseState, EmbeddingState
 from recsim_train.executor.shards.services import DenseServer, EmbeddingServer
 from recsim_train.executor.shards.stubs import DenseStub, Near
 from recsim_train.executor.values import RealDense
-from recsim_train.executor.worker import Replica
+from recsim_train.executor.worker import (
+    EACH_ITS_OWN,
+    DenseOptimizer,
+    DenseState,
+    EmbeddingState,
+    Replica,
+)
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Instance, Plan, TableSlice
 from recsim_train.sim.host.memory import memory_of_all

@@ -14,8 +14,8 @@ import pytest
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link import rendezvous
+from recsim_train.executor.link.rendezvous import read_rank, under_torchrun
 from recsim_train.executor.process.launch import execute
-from recsim_train.executor.process.rank import read_rank, under_torchrun
 from tests.clock import LIMIT
 from tests.executor.one_rank import codes, prepared, ranks
 from tests.executor.test_failures import make_plan

@@ -11,9 +11,9 @@ import pytest
 from torch._C._distributed_c10d import TCPStore
 
 from recsim_train.config.errors import UserError
+from recsim_train.executor.link.rendezvous import Rank
 from recsim_train.executor.process import agreement
 from recsim_train.executor.process.agreement import differences
-from recsim_train.executor.process.rank import Rank
 from tests.executor.one_rank import BEGUN, codes, prepared, ranks, until_said
 
 DIFFER = {

@@ -18,7 +18,6 @@ from torch import Tensor
 from recsim_train.config.experiment import Model, Table, Training
 from recsim_train.executor.net import kernels
 from recsim_train.executor.net import rows as row_kernels
-from recsim_train.executor.net.state import EmbeddingState
 from recsim_train.executor.shards.routing import (
     Routed,
     ShardSlices,
@@ -27,7 +26,7 @@ from recsim_train.executor.shards.routing import (
     route_ids,
 )
 from recsim_train.executor.values import RealIds, RealRows
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import EmbeddingState, Replica, Worker
 from recsim_train.placement.plan import TableSlice
 
 DIM = 3

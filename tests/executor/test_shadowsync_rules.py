@@ -23,10 +23,9 @@ from recsim_train.executor.net.kernels import (
     interpolate,
     load,
 )
-from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.values import RealDense
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import DenseState, Replica, Worker
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Place
 from recsim_train.strategy.effects import Effect

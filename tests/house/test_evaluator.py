@@ -98,7 +98,7 @@ def test_the_room_has_no_other_numbers_on_its_own() -> None:
 
 
 def test_settings_are_changed_by_overrides() -> None:
-    """`recsim_train.config.overrides`; what is made for the first time is made field by field."""
+    """`recsim_train.config.units`; what is made for the first time is made field by field."""
     copies = [
         ast.unparse(node)
         for _, tree in trees()

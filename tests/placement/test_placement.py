@@ -19,9 +19,8 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.placement import binpack
-from recsim_train.placement.binpack import cut_tables, pack_tables, row_cuts, table_needs
-from recsim_train.placement.build import build_plan
+from recsim_train.placement import build
+from recsim_train.placement.build import build_plan, cut_tables, pack_tables, row_cuts, table_needs
 from recsim_train.placement.describe import describe, plan_document
 from recsim_train.strategy.registry import strategies
 from recsim_train.workload import operations
@@ -135,7 +134,7 @@ def test_a_price_that_is_added_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         return [need.time for need in table_needs(model, spec.training, spec.placement)]
 
     before = needs()
-    monkeypatch.setitem(binpack._WEIGHTS, "hopped_id", 1e-5)
+    monkeypatch.setitem(build._WEIGHTS, "hopped_id", 1e-5)
     lookup = operations.OPS["lookup_pooled"].cost
     dearer = Op(lambda s: {**lookup(s), "hopped_id": s.ids}, fit="lookup")
     monkeypatch.setitem(operations.OPS, "lookup_pooled", dearer)

@@ -23,7 +23,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe, plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
-from recsim_train.workload.divided import GRAIN
+from recsim_train.workload.threads import GRAIN
 
 ROOT = Path(__file__).parents[2]
 FLOPS, BANDWIDTH, LATENCY = 8e10, 3.2e9, 1e-5

@@ -33,6 +33,7 @@ def designs(spaces: Spaces, rates: list[float], errors: list[dict[str, float]]) 
             eps_low=eps * 0.99,
             eps_high=eps * 1.01,
             calibration_errors=causes,
+            strategy=design.kind,
         )
         design.rounds = STAGES
         made.append(design)

@@ -104,7 +104,7 @@ def test_strategies_alone_are_compared_as_far_as_intervals_tell(
         factory.write(tmp_path / "clear", plan, "simulated", found=found)
     tie = report_on([tmp_path / "tie"], tmp_path / "a")
     assert heading(tie).startswith(
-        "allreduce and flat_ps tie within their intervals and are the fastest of 2 predictions; "
+        "allreduce and flat_ps cannot be told apart and are the fastest of 2 predictions; "
         "allreduce is the cheapest of them (4 processes) with "
     )
     assert len(tie.document["headlines"]) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recsim_train.report import naming
-from recsim_train.report.advice import relief
+from recsim_train.report.what_if import relief
 from recsim_train.trace.binding import CLASSES, NAMES, Binding, class_of, name_of
 
 SATURATED = [

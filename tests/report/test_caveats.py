@@ -33,8 +33,8 @@ def doubts(simulated: Any, real: Any) -> list[str]:
 def test_several_busy_measurements_are_one_sentence(tmp_path: Path, factory: Any) -> None:
     runs = []
     for number, load in enumerate((0.1, 2.5, 3.5)):
-        facts = {"load_average_before": load}
-        runs.append(pair(factory, tmp_path / str(number), facts=facts))
+        surroundings = factory.environment(load=load)
+        runs.append(pair(factory, tmp_path / str(number), surroundings=surroundings))
     (found,) = caveats(runs[0][0], [real for _, real in runs])
     assert "busy when 2 of 3 measurements began: load up to 3.5 on 4 cores" in found
 
@@ -51,7 +51,6 @@ def test_a_clean_pair_has_no_caveat(tmp_path: Path, factory: Any) -> None:
         ("uncalibrated", "was not calibrated: its prices are assumptions"),
         ("range", "training.batch_size = 4096 lies outside the calibrated range 32 to 1024"),
         ("load", "The machine was busy when quickstart-flat_ps-real"),
-        ("load before", "load 3.0 on 4 cores"),
         ("epochs", "went through its data more than once (epoch 3)"),
         ("torch", "calibrated with torch 2.13.0, the run used torch 2.6.0"),
         (
@@ -71,7 +70,6 @@ def test_each_reason_to_doubt_is_said(
         "uncalibrated": {"profile": factory.cluster(calibration=None)},
         "range": {"plan": factory.plan(training={"batch_size": 4096})},
         "load": {"surroundings": factory.environment(load=2.5)},
-        "load before": {"facts": {"load_average_before": 3.0}},
         "epochs": {"facts": {"epochs": 2.5}},
         "torch": {"surroundings": factory.environment(versions={"torch": "2.6.0"})},
         "malformed": {"facts": {"malformed_rows": {"bad label": 12, "too short": 0}}},

@@ -14,7 +14,7 @@ from recsim_train.config.experiment import Table
 from recsim_train.report.compare import Rounds
 from recsim_train.report.compared import Compared
 from recsim_train.report.findings import Findings, compare, doubts, headlines
-from recsim_train.report.payload import DIVERGED
+from recsim_train.report.gap import DIVERGED
 from recsim_train.report.publish import markdown
 from recsim_train.report.runs import load_runs, run_table
 from recsim_train.report.write import report_on

@@ -23,8 +23,8 @@ def measured(factory: Any, out: Path, strategy: str, load: float, speed: float =
     predicted.facts.calibration_ci95 = (1.0, 1e9)
     factory.write(out, plan, "simulated", found=predicted)
     real = factory.outcome(plan, world="real", speed=speed)
-    real.facts = Facts(load_average_before=load)
-    factory.write(out, plan, "real", found=real)
+    real.facts = Facts()
+    factory.write(out, plan, "real", found=real, surroundings=factory.environment(load=load))
 
 
 def test_one_busy_measurement_is_named_and_several_are_counted(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.report.findings import compare, doubts
 from recsim_train.report.machine import since_calibration
 from recsim_train.report.runs import load_runs

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recsim_train.config.validation import Validation
+from recsim_train.config.experiment import Validation
 from recsim_train.report.write import report_on
 from recsim_train.sweep.page import report_on_sweep
 from recsim_train.trace.binding import Binding

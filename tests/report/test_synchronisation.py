@@ -13,7 +13,7 @@ from recsim_train.config.experiment import Simulation, StrategyChoice
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.report.findings import compare
-from recsim_train.report.payload import ROUNDS
+from recsim_train.report.gap import ROUNDS
 from recsim_train.report.runs import finished, load_runs
 from recsim_train.report.terminal import show
 from recsim_train.report.write import report_on

@@ -9,8 +9,8 @@ import pytest
 
 from recsim_train.config.cluster import Costs
 from recsim_train.report import naming, text
-from recsim_train.report.advice import remedy
 from recsim_train.report.document import Tile
+from recsim_train.report.what_if import remedy
 from recsim_train.report.write import report_on
 from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts, ProcessMemory, ServersNeeded, WhatIf

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.results import drift
 from recsim_train.results.drift import Moved, drift_of, moved
 from recsim_train.trace.facts import Facts
@@ -90,7 +90,7 @@ def test_no_prediction_and_no_measurement_enters_it() -> None:
                 for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
                 if isinstance(node, ast.Attribute | ast.ImportFrom)
             }
-            assert not {"machine_speed", "recsim_train.config.speed"} & names, path
+            assert not {"machine_speed", "recsim_train.config.measured"} & names, path
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import recsim_train
 from recsim_train.calibration import child, speed
 from recsim_train.config.errors import RunFailed
-from recsim_train.config.speed import MachineSpeed
+from recsim_train.config.measured import MachineSpeed
 from recsim_train.executor.process import launch
 from recsim_train.results.rundir import read_run
 from recsim_train.session.caller import Caller

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Recovery
-from recsim_train.config.hazards import Failures
+from recsim_train.config.topology import Failures
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.host.machines import Machines

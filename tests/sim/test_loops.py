@@ -14,7 +14,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Recovery
-from recsim_train.config.hazards import Failures
+from recsim_train.config.topology import Failures
 from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import document_of, summary_of
 from recsim_train.results.summary import summarise

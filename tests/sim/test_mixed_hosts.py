@@ -11,7 +11,7 @@ from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.errors import UserError
 from recsim_train.config.topology import MixedHosts
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.reading import reading_of
+from recsim_train.placement.transport import reading_of
 from recsim_train.report.naming import bottleneck
 from recsim_train.sim.host.memory_check import check_memory
 from recsim_train.trace.record import Outcome

@@ -21,11 +21,10 @@ from recsim_train.config.cluster import (
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.runtime import Runtime
 from recsim_train.trace.record import Outcome
-from recsim_train.workload.divided import GRAIN
 from recsim_train.workload.operations import OPS, cost
 from recsim_train.workload.scope import Divided, Scope
 from recsim_train.workload.shape import dense_parameters
-from recsim_train.workload.threads import CLASSES, NONE, by_class, gains, shared
+from recsim_train.workload.threads import CLASSES, GRAIN, NONE, by_class, gains, shared
 from tests.simulated import simulate
 
 Plans = Callable[..., Plan]

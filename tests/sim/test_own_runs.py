@@ -8,7 +8,7 @@ import pytest
 
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.cluster import Calibration, Cluster
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.prediction import predict
 from recsim_train.placement.plan import Plan

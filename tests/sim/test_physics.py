@@ -9,7 +9,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.reading import reading_of
+from recsim_train.placement.transport import reading_of
 from recsim_train.report.naming import bottleneck
 from recsim_train.trace.record import Outcome
 from recsim_train.workload import operations

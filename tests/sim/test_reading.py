@@ -12,7 +12,7 @@ from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.experiment import Table
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.reading import positions_of, reading_of
+from recsim_train.placement.transport import positions_of, reading_of
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.signature import signature

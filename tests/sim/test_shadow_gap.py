@@ -14,7 +14,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Recovery, Table
-from recsim_train.config.hazards import Failures, Stragglers
+from recsim_train.config.topology import Failures, Stragglers
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import synchronisation
 from recsim_train.strategy.base import EmbeddingService, Loop, Strategy, Topology

@@ -11,8 +11,7 @@ from recsim_train.config.cluster import Cluster, Host, Network
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
 from recsim_train.config.frames import ANSWERED
-from recsim_train.config.hazards import Failures, Stragglers
-from recsim_train.config.topology import MixedHosts, RackTopology, Rent
+from recsim_train.config.topology import Failures, MixedHosts, RackTopology, Rent, Stragglers
 from recsim_train.placement.hosts import host_names, hosts_left, hosts_of
 from recsim_train.placement.plan import Plan
 from recsim_train.report.naming import bottleneck

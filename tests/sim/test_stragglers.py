@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.hazards import Hiccups, Stragglers, Tail
+from recsim_train.config.topology import Hiccups, Stragglers, Tail
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.cluster.hosts import sites_of
 from recsim_train.sim.engine import Engine, Steps

@@ -234,7 +234,7 @@ def test_noise_names_no_winner_and_the_cheapest_is_preferred(tmp_path: Path) -> 
     points = [at(1, 460e3, 0.2), at(2, 473e3, 1.47), at(4, 465e3, 0.1), at(8, 200e3, 0.1)]
     found = sweep(tmp_path, points)
     said = (
-        "trainers 1, 2 and 4 tie within their intervals and are the fastest of 4 points; "
+        "trainers 1, 2 and 4 cannot be told apart and are the fastest of 4 points; "
         "trainers 1 is the cheapest of them (2 processes) with 460k examples/s (368k to 552k)"
     )
     assert found.headline == f"{said}; cores of 1 binds there"
@@ -303,7 +303,7 @@ def test_strategies_that_tie_are_a_tie(tmp_path: Path) -> None:
     ]
     found = sweep(tmp_path, points)
     assert found.headline.startswith(
-        "allreduce at trainers 4 and flat_ps at trainers 4 tie within their intervals and are the "
+        "allreduce at trainers 4 and flat_ps at trainers 4 cannot be told apart and are the "
         "fastest of 4 points; allreduce at trainers 4 is the cheapest of them (4 processes)"
     )
     assert [name for name, _ in found.best] == ["allreduce", "flat_ps"]
@@ -316,7 +316,7 @@ def test_equal_cost_and_no_interval(tmp_path: Path) -> None:
     ]
     found = sweep(tmp_path, points)
     assert found.headline.startswith(
-        "5 points tie within their intervals and are the fastest of 5 points with up to "
+        "5 points cannot be told apart and are the fastest of 5 points with up to "
         "105 examples/s (94.5 to 116); none of them is the cheapest"
     )
     assert found.best[0][1].batch_size == 5  # of equally cheap ones the fastest

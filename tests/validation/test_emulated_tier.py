@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import recsim_train
-from recsim_train.config.validation import Validation
+from recsim_train.config.experiment import Validation
 from recsim_train.executor.emulation import capacity
 from recsim_train.results.figures import Summary
-from recsim_train.results.summary import summarise
 from recsim_train.results.row import Row
+from recsim_train.results.summary import summarise
 from recsim_train.results.undisturbed import broken
 from recsim_train.trace.facts import Emulated, Facts, Slept
 from recsim_train.trace.ledger import Ledger, MachineUse

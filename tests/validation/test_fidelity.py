@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.results.statistics import quantile
 from recsim_train.trace.binding import Binding
 from recsim_train.validation.configurations import (

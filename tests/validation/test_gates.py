@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recsim_train.config.validation import Gates
+from recsim_train.config.experiment import Gates
 from recsim_train.validation.configurations import Measured, Predicted
 from recsim_train.validation.fidelity import Fidelity, fidelity
 from recsim_train.validation.gates import Gate, judge

@@ -24,9 +24,9 @@ from rich.console import Console
 from recsim_train import calls
 from recsim_train.calibration import speed
 from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.experiment import Gates
+from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.config.profiles import load_cluster
-from recsim_train.config.speed import MachineSpeed, MachineSpeeds
-from recsim_train.config.validation import Gates
 from recsim_train.report.runs import left_out
 from recsim_train.report.terminal import show
 from recsim_train.results.environment import machine_name

@@ -20,8 +20,8 @@ from recsim_train import calls
 from recsim_train.cli.main import app
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.dump import dump_cluster
+from recsim_train.config.experiment import Gates
 from recsim_train.config.measured import MeasuredOperation
-from recsim_train.config.validation import Gates
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import FINAL

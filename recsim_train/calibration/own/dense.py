@@ -14,10 +14,9 @@ from recsim_train.calibration.own import caches, nets
 from recsim_train.calibration.own.bench import Bench, Micro, Timed
 from recsim_train.executor.link.tensors import HALF, narrow, widen
 from recsim_train.executor.net import kernels, net_kernels, sparse
-from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.values import RealDense, RealParts
-from recsim_train.executor.worker import Replica, Worker
+from recsim_train.executor.worker import DenseState, Replica, Worker
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy import values

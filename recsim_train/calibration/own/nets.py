@@ -14,8 +14,7 @@ from recsim_train.executor.net import net_kernels
 from recsim_train.executor.net.model import Pass
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.values import RealBlock, RealDense, RealParts, RealRows
-from recsim_train.placement.program import SubstitutedNet
-from recsim_train.placement.segments import segment_of
+from recsim_train.placement.program import SubstitutedNet, segment_of
 from recsim_train.strategy.net import Crossing
 from recsim_train.strategy.values import Batch, NetGradients
 

@@ -21,7 +21,7 @@ from recsim_train.executor import feed
 from recsim_train.executor.books import core_waits
 from recsim_train.executor.pools import make_pool
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.placement.reading import positions_of, reading_of
+from recsim_train.placement.transport import positions_of, reading_of
 from recsim_train.strategy.values import Batch
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.operations import OPS, cost

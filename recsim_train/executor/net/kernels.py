@@ -15,10 +15,9 @@ from torch import Tensor
 
 from recsim_train.executor.net.model import click_loss, initial_dense
 from recsim_train.executor.net.rows import Numbers, add_up, bags_of, distinct, gather, look_up
-from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.executor.shards.routing import Routed, lengths_of
 from recsim_train.executor.values import RealDense, RealFeatures, RealIds, RealRows
-from recsim_train.executor.worker import Worker
+from recsim_train.executor.worker import EACH_ITS_OWN, DenseState, EmbeddingState, Worker
 from recsim_train.placement.program import TaggedNet
 from recsim_train.strategy.values import Batch, Gradients
 

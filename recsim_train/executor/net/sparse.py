@@ -18,9 +18,8 @@ from torch import Tensor
 from recsim_train.config.experiment import Model
 from recsim_train.executor.link.tensors import as_bytes, split_bytes
 from recsim_train.executor.net.rows import Floats, Numbers, exact
-from recsim_train.executor.net.state import DenseState
 from recsim_train.executor.values import RealBlock, RealDense, RealParts
-from recsim_train.executor.worker import Residual, Worker
+from recsim_train.executor.worker import DenseState, Residual, Worker
 from recsim_train.strategy.values import Sparse
 from recsim_train.workload.compression import (
     DIFFERENCES,

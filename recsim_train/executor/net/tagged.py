@@ -1,4 +1,4 @@
-"""One host's passes through a net that is cut along tags (see `placement.tags`).
+"""One host's passes through a net that is cut along tags (see `placement.cutting`).
 
 Every segment is an autograd graph of its own: values that come from an earlier segment or from
 another host are leaves of it, and their gradients are carried by hand. So the backward pass can

@@ -23,10 +23,9 @@ from pydantic import Field, TypeAdapter
 
 from recsim_train.config.dump import resolved
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.executor.link.rendezvous import SETTING
+from recsim_train.executor.link.rendezvous import SETTING, Rank
 from recsim_train.executor.process.attend import until
 from recsim_train.executor.process.peers import gather
-from recsim_train.executor.process.rank import Rank
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.environment import sources, versions
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 import torch
 import torch.distributed as dist
 
-from recsim_train.executor.process.rank import this_machine
+from recsim_train.executor.link.rendezvous import this_machine
 from recsim_train.trace.facts import ClockReading
 
 _EXCHANGES = 32

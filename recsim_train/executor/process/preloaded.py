@@ -64,7 +64,7 @@ def preload() -> None:
         import_module(found.name)
     for name in ("net.rows", "net.interaction", "net.sparse", "shards.routing"):
         import_module(f"recsim_train.executor.{name}").warm()
-    import_module("recsim_train.data.parse").warm()
+    import_module("recsim_train.data.text").warm()
     for source in FORMATS:
         reader_of(source)
     entry_points(group=ENTRY_POINTS)  # looks into installed packages, and remembers

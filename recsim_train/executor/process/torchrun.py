@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import (
+    Rank,
     address_towards,
     choose_interface,
     make_group,
     quiet,
+    read_rank,
     store_of,
+    this_machine,
+    under_torchrun,
 )
 from recsim_train.executor.process import agreement, parting
 from recsim_train.executor.process.attend import schedule, until
@@ -25,7 +29,6 @@ from recsim_train.executor.process.entry import describe
 from recsim_train.executor.process.launch import Interrupted, PartialRun
 from recsim_train.executor.process.merge import merge
 from recsim_train.executor.process.peers import LEAVING, PeerLeftError, Peers, gather
-from recsim_train.executor.process.rank import Rank, read_rank, this_machine, under_torchrun
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
 from recsim_train.trace.record import Outcome

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor.net.kernels import update_rows
-from recsim_train.executor.net.state import EmbeddingState
 from recsim_train.executor.values import RealBlock, RealIds, RealParts, RealRows
-from recsim_train.executor.worker import MixCache, RealSlots, Worker
+from recsim_train.executor.worker import EmbeddingState, MixCache, RealSlots, Worker
 from recsim_train.strategy.values import Probe
 
 

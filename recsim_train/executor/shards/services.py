@@ -18,12 +18,12 @@ from recsim_train.executor.link.transport import Key, Port
 from recsim_train.executor.net import kernels
 from recsim_train.executor.net.rows import Numbers
 from recsim_train.executor.net.sparse import RealSparse, all_entries, sparse_add, sparse_apply
-from recsim_train.executor.net.state import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.executor.pools import beside_loops
 from recsim_train.executor.shards import wire
 from recsim_train.executor.shards.cache import fetch_rows, store_rows
 from recsim_train.executor.shards.routing import Routed
 from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
+from recsim_train.executor.worker import EACH_ITS_OWN, DenseState, EmbeddingState
 from recsim_train.placement.plan import DenseShard, EmbeddingShard, Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.trace.ledger import REQUESTS, TRANSPORT

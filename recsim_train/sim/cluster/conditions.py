@@ -11,8 +11,7 @@ from functools import partial
 from math import fsum, prod
 from typing import TYPE_CHECKING
 
-from recsim_train.config.hazards import Episodes
-from recsim_train.config.topology import Traffic
+from recsim_train.config.topology import Episodes, Traffic
 from recsim_train.sim.engine import Engine
 from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.fluid.unshared import Unshared

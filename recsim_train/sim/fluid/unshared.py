@@ -32,6 +32,8 @@ class Unshared:
         """Heap of (when, serial); stopped ones stay in it until their time has come."""
         self._used: dict[Resource, float] = {}
         """By all that has been started, to its end."""
+        self.by_whom: dict[Resource, dict[str, float]] = {}
+        """What was counted for somebody."""
 
     @property
     def idle(self) -> bool:
@@ -85,9 +87,12 @@ class Unshared:
         self.start(kind, work, tag)
         return Activity(kind, self.added - 1, 0)
 
-    def count(self, kind: Kind, work: float) -> None:
-        """Count work that took no time."""
+    def count(self, kind: Kind, work: float, whom: str = "") -> None:
+        """Count work that took no time. ``whom``: whose it was."""
         self._count(self._used, kind, work)
+        for resource, coefficient in kind.uses if whom else ():
+            known = self.by_whom.setdefault(resource, {})
+            known[whom] = known.get(whom, 0.0) + coefficient * work
 
     @staticmethod
     def _count(used: dict[Resource, float], kind: Kind, work: float) -> None:

@@ -278,8 +278,10 @@ class Machines:
         if route.source.host is route.target.host:  # in no frames
             used.count(there, work)
         else:
-            used.count(there, in_frames(work))
-            used.count(back_again, acknowledged(work))
+            ends = (route.source, route.target)
+            whom = next((end.name for end in ends if end.role == "trainer"), "")
+            used.count(there, in_frames(work), whom)
+            used.count(back_again, acknowledged(work), whom)
 
     def stream(self, route: Route, payload: float, head: int, *, delay: float = 0.0) -> Event:
         """Bytes of a message, or further ones, after a ``delay``, as one activity."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recsim_train.data.batch import HEADER_BYTES
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.placement.reading import reading_of
+from recsim_train.placement.transport import reading_of
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.loop import LoopState

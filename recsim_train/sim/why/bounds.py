@@ -11,6 +11,7 @@ from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.placement.plan import SERVERS, Plan
 from recsim_train.sim.accounts import PARTS, merged
 from recsim_train.sim.runtime import Runtime
+from recsim_train.sim.why.own_pace import at_own_pace
 from recsim_train.sim.why.usage import Snapshot
 from recsim_train.strategy.effects import COLLECTIVE, LOCAL, NextRound, Start, Wait
 from recsim_train.trace.binding import Binding
@@ -55,24 +56,28 @@ def nic_bytes(runtime: Runtime, iterations: Sequence[Iteration]) -> float | None
     return sent * FRAME / SEGMENT / done * len(runtime.plan.training)
 
 
+def _done(runtime: Runtime, start: float, end: float) -> dict[str, tuple[float, float]]:
+    """By training loop: what it did between two times, and the seconds that this takes at least
+    (`recsim_train.sim.accounts.Account.least`)."""
+    done = {loop.name: (0.0, 0.0) for loop in runtime.training}
+    least = {loop.name: loop.account.least for loop in runtime.training}
+    for i in runtime.records.iterations:
+        if i.iteration in least[i.loop]:
+            share, (count, seconds) = _inside(i, start, end), done[i.loop]
+            done[i.loop] = count + share, seconds + share * least[i.loop][i.iteration]
+    return done
+
+
 def _loops_bound(runtime: Runtime, start: float, end: float) -> float | None:
-    """Iterations per second of all training loops together, if each took its least time
-    (`recsim_train.sim.accounts.Account.least`) in all that it did between two times.
+    """Iterations per second of all training loops together, if each took its least time in all
+    that it did between two times.
 
     An iteration lasts at least so long, with the ids and the luck that this run had, so that no
     loop does more. None where some loop's iterations take no time at all, and where hosts or links
     change meanwhile: what was begun on a slow one may end on a fast one.
     """
-    if runtime.machines.there.changing:
-        return None
-    done: dict[str, list[float]] = {loop.name: [0.0, 0.0] for loop in runtime.training}
-    least = {loop.name: loop.account.least for loop in runtime.training}
-    for i in runtime.records.iterations:
-        if i.iteration in least[i.loop]:
-            share = _inside(i, start, end)
-            done[i.loop][0] += share
-            done[i.loop][1] += share * least[i.loop][i.iteration]
-    if any(seconds <= 0.0 for _, seconds in done.values()):
+    done = {} if runtime.machines.there.changing else _done(runtime, start, end)
+    if not done or any(seconds <= 0.0 for _, seconds in done.values()):
         return None
     return sum(
         runtime.folding.standing(loop.loop.trainer) * done[loop.name][0] / done[loop.name][1]
@@ -115,14 +120,21 @@ def least_bounds(
     totals: dict[TotalKey, Total],
     iterations: Sequence[Iteration],
     closings: Sequence[Snapshot],
+    times: float,
 ) -> dict[str, float]:
     """What each resource allows, by the step that asks least of it, of those between ``closings``:
-    of what is done every k-th step they may have more than their share."""
-    aside = _aside(runtime, totals)
+    of what is done every k-th step they may have more than their share. ``times``: as many loops
+    are there as went."""
+    aside, plan = _aside(runtime, totals), runtime.plan
     steps = []
     for (start, before), (end, after) in pairwise(closings):
         used = [last - first for first, last in zip(before, after, strict=True)]
-        steps.append(_allowed(runtime, aside, iterations, used, start, end))
+        allowed = _allowed(runtime, aside, iterations, used, start, end)
+        if "loops" in allowed:
+            allowed["loops"] *= times
+        if plan.apart > 1 and not plan.trainers_serve:
+            allowed = at_own_pace(runtime, allowed, _done(runtime, start, end), times)
+        steps.append(allowed)
     always = set.intersection(*map(set, steps))
     return {name: max(step[name] for step in steps) for name in steps[0] if name in always}
 

@@ -1,9 +1,16 @@
-"""Tagging: which host runs which operator. Transformation: the net is cut along the tags.
+"""The cut of a net over the hosts of a group: along tags, or by equivalent substitution.
 
+Tagging says which host runs which operator, and transformation cuts the net along the tags.
 Hierarchical Training (KDD 2021) names these two layers; how they work inside is our reconstruction.
 A group of G hosts reads G batches. An operator is data-parallel (each host runs it on its own
 batch, its gradients are summed within the group) or belongs to one host, which runs it on all G
 batches and alone holds its parameters.
+
+Equivalent substitution (DES, arXiv 1909.04823) says which partial results a net needs. Every
+operator that reads embeddings becomes a sub-operator over the slice that a worker owns, and its
+partial results are added up. Of a deep branch either the first layer's partial outputs travel or
+the vectors themselves, whichever is narrower. A Deep & Cross tower needs one round for all its
+layers: x_l = a_l x_0 + (biases), so that every x_l w is known from the x_0 w's.
 """
 
 from __future__ import annotations
@@ -14,21 +21,23 @@ from dataclasses import replace
 
 from recsim_train.config.cluster import ASSUMED_THREADS
 from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Experiment
 from recsim_train.placement.program import (
     ALL,
     DATA_PARALLEL,
     LOSS,
     Message,
+    Partial,
+    SubstitutedNet,
     TagChoice,
     TagCost,
     TaggedNet,
 )
 from recsim_train.strategy.net import NetRequest
 from recsim_train.workload.arithmetic import Piece
-from recsim_train.workload.divided import wakes
-from recsim_train.workload.graph import SOURCES, Graph, Operator
+from recsim_train.workload.graph import POOLED, SOURCES, Graph, Operator, graph_of
 from recsim_train.workload.scope import Divided
-from recsim_train.workload.threads import gains
+from recsim_train.workload.threads import gains, wakes
 
 _ROUNDS = 20
 
@@ -232,3 +241,75 @@ def _messages(value: str, tag: int, where: int, hosts: int) -> list[Message]:
     if where == DATA_PARALLEL:
         return [Message(value, tag, h, h, spread=False, gathered=False) for h in range(hosts)]
     return [Message(value, tag, where, ALL, spread=False, gathered=True)]
+
+
+def substitute(
+    experiment: Experiment,
+    request: NetRequest,
+    hosts: int,
+    fields: tuple[tuple[int, ...], ...],
+) -> SubstitutedNet:
+    """The substituted net. Raises UserError where the partition cannot be."""
+    model = experiment.model
+    graph = graph_of(model)
+    if request.partition == "field" and hosts > len(model.tables):
+        raise UserError(
+            f"partition: field deals whole tables, and {len(model.tables)} tables are too few for "
+            f"{hosts} trainers; use partition: hash or column"
+        )
+    if request.partition == "column":
+        if hosts > model.embedding_dim:
+            raise UserError(
+                f"partition: column deals the {model.embedding_dim} columns of embedding_dim, too "
+                f"few for {hosts} trainers"
+            )
+        if experiment.training.sparse_optimizer != "sgd":
+            raise UserError(
+                "partition: column needs training.sparse_optimizer: sgd, because "
+                f"{experiment.training.sparse_optimizer} keeps one state for a whole row"
+            )
+    narrow = graph.tables * graph.dim
+    bags = any(table.ids > 1 or table.variable for table in model.tables)
+    whole = Partial(POOLED, "gather", narrow)
+    partials: list[Partial] = []
+    before: tuple[str, ...] = ()
+    split: list[tuple[str, int]] = []
+    if model.kind == "dlrm":
+        if request.partition == "column":
+            before = tuple(o.name for o in graph.operators if o.name.startswith("bottom."))
+            partials.append(Partial("interaction", "pairs", (graph.tables + 1) * graph.tables // 2))
+        else:
+            partials.append(whole)
+    else:
+        first = "deep.0"
+        gathers = graph.operator(first).width >= narrow or (
+            model.kind == "deepfm" and bags and request.partition == "hash"
+        )
+        if model.has_wide:
+            partials.append(Partial("wide.sum", "sum", 1))
+        if gathers:
+            partials.append(whole)
+        else:
+            partials.append(Partial(first, "linear", graph.operator(first).width))
+            split.append((first, 0))
+            if model.kind == "deepfm" and request.partition == "column":
+                partials.append(Partial("fm", "fm_columns", 1))
+            elif model.kind == "deepfm":
+                partials.append(Partial("fm", "fm_vectors", graph.dim + 1))
+            if model.kind == "dcn":
+                cross = [o.name for o in graph.operators if o.kind == "cross"]
+                partials.append(Partial("cross", "cross", 2 * (len(cross) + 1)))
+                split += [(name, index) for name in cross for index in (0, 1)]
+                split.append((graph.logit, 0))
+    rest = tuple(o.name for o in graph.operators if o.name not in before)
+    return SubstitutedNet(
+        graph,
+        hosts,
+        request.partition,
+        request.top,
+        tuple(partials),
+        before,
+        rest,
+        fields,
+        tuple(split),
+    )

@@ -1,10 +1,16 @@
-"""A net that is cut along tags: how much of it and why, in sentences, and as a figure."""
+"""What reports say of single strategies: what a compression left out, and how a net is cut.
+
+Of a compression in values, and on the wire with the places; its density is the real one: values
+that were sent / values that there were, both counted. Of a net that is cut along tags how much of
+it and why, in sentences and as a figure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from recsim_train.report import text
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     COLOURS,
@@ -15,7 +21,9 @@ from recsim_train.report.drawing import (
     new_figure,
     style,
 )
+from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord
+from recsim_train.trace.facts import Compressed
 
 _HOSTS = (COLOURS["lookup"], COLOURS["push"], COLOURS["pull"], COLOURS["exchange"], *SPARE)
 _SHARED = "#D0D0D0"
@@ -27,7 +35,7 @@ def tagged(record: RunRecord) -> dict[str, Any]:
     return net if isinstance(net, dict) and net.get("kind") == "tagged" else {}
 
 
-def sentences(record: RunRecord) -> list[str]:
+def cut_said(record: RunRecord) -> list[str]:
     """How much of the net is cut, and what the tagger compared; without full stops."""
     net = tagged(record)
     return [f"Of its net {net['summary']}; {net['why']}"] if "summary" in net else []
@@ -65,8 +73,8 @@ def net_figure(record: RunRecord, name: str, label: str) -> Picture | None:
             size = sum(m["bytes"] for m in messages if m["source"] != m["target"])
             line = ([cut + 0.5] * 2, [-0.45, rows - 0.5])
             axes.plot(*line, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-            text = f"cut {cut}\n{size / 2**10:,.0f} KiB"
-            axes.text(cut + 0.5, -0.75, text, ha="center", va="center", fontsize=8, color=INK)
+            words = f"cut {cut}\n{size / 2**10:,.0f} KiB"
+            axes.text(cut + 0.5, -0.75, words, ha="center", va="center", fontsize=8, color=INK)
         axes.set_xlim(-0.6, columns - 0.4)
         axes.set_ylim(rows - 0.4, -1.1)
         axes.axis("off")
@@ -86,3 +94,66 @@ def _places(operators: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
         places[str(operator["name"])] = (level, taken.get(level, 0))
         taken[level] = taken.get(level, 0) + 1
     return places
+
+
+_NOUNS = {
+    "gradients": "dense gradients",
+    "differences": "differences of dense parameters",
+    "activations": "pooled embeddings",
+    "activation_gradients": "gradients of pooled embeddings",
+}
+
+_SHORT = {
+    "gradients": "dense",
+    "differences": "dense",
+    "activations": "pooled",
+    "activation_gradients": "pooled back",
+}
+
+
+def compression_cell(summary: Summary) -> str:
+    """A run's ratios in short, in values and on the wire."""
+    parts = [
+        f"{_SHORT.get(name, name)} {_times(t.value_compression)} "
+        f"({_density(t, ' of values; ')}wire {_times(t.wire_compression)})"
+        for name, t in summary.facts.compression.items()
+    ]
+    return "; ".join(parts) or text.NONE
+
+
+def compression_said(simulated: RunRecord, real: RunRecord) -> Iterator[str]:
+    """One for each kind of content that was compressed."""
+    predicted, measured = simulated.facts.compression, real.facts.compression
+    for name, ours in measured.items():
+        theirs = predicted.get(name)
+        values, wire = _times(ours.value_compression), _times(ours.wire_compression)
+        assumed = ""
+        if theirs is not None:
+            assumed = (
+                f" (the prediction assumed {_times(theirs.value_compression)} and "
+                f"{_times(theirs.wire_compression)})"
+            )
+        yield (
+            f"Compression of {_NOUNS.get(name, name)}, warm-up included: {values} in values, "
+            f"{wire} on the wire{assumed}{_density(ours, ' of the values travelled', '; ')}"
+        )
+
+
+def _density(tally: Compressed, after: str, before: str = "") -> str:
+    share = tally.density
+    return "" if share is None else f"{before}{text.small_percent(share)}{after}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}×"
+
+
+def reconstructions(record: RunRecord) -> Iterator[str]:
+    """Which parts of a strategy are a reconstruction."""
+    for name, chosen in (record.manifest["strategy"].get("options") or {}).items():
+        if isinstance(chosen, dict) and chosen.get("kind") == "dct":
+            yield (
+                f"The {name} dct is a reconstruction where arXiv 2010.08899's abstract is silent: "
+                "the ramp of thresholds, what elastic averaging sends, masks shard by shard, of "
+                "each table or of all, and all defaults."
+            )
