@@ -11,7 +11,6 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.report import naming, text
 from recsim_train.report.document import Cell, Picture, TextTable
 from recsim_train.report.html import fragment
-from recsim_train.report.publish import first_of
 from recsim_train.results.folder import RUNS
 from recsim_train.results.row import Row, row_of
 from recsim_train.results.rundir import RunRecord, World, read_run
@@ -139,6 +138,8 @@ class Runs:
     def plot(self) -> Picture | None:
         """Throughput: of a sweep over its settings, else a bar for each run; None where none has
         one. Notebooks show it."""
+        from recsim_train.report.write import first_of
+
         if self.sweep is not None:
             from recsim_train.sweep.figures import draw
             from recsim_train.sweep.findings import SweepFindings

@@ -12,7 +12,7 @@ from recsim_train.cli import common
 if TYPE_CHECKING:
     from recsim_train.calls import Run
     from recsim_train.config.experiment import Validation
-    from recsim_train.report.publish import Reported
+    from recsim_train.report.write import Reported
     from recsim_train.results.rundir import RunRecord
     from recsim_train.session.job import Job
     from recsim_train.sweep.folder import SweepRecord

@@ -112,6 +112,8 @@ def document(found: Sequence[MeasuredDesign]) -> list[dict[str, object]]:
             "design": one.number,
             "examples_per_second": one.eps,
             "error": one.error,
+            "auc": one.auc,
+            "normalized_entropy": one.normalized_entropy,
             "why": one.why,
             "broken": list(one.broken),
         }

@@ -1,32 +1,125 @@
-"""A report of runs or a sweep: what they show, and the files that say it."""
+"""What is reported, whatever it is of: numbers, figures, words and tables, for a notebook, the
+terminal and a folder of files; and reports of runs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recsim_train.report import anatomy, figures
 from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
-from recsim_train.report.document import Picture
+from recsim_train.report.document import Chapter, Document, Lines, Picture, TextTable, Where
 from recsim_train.report.elsewhere import beside, read_measured
 from recsim_train.report.findings import Findings, alone, compare, headlines
-from recsim_train.report.publish import REPORT, Reported
+from recsim_train.report.html import fragment
+from recsim_train.report.publish import REPORT, publish
 from recsim_train.report.runs import labels, left_out, load_runs
 from recsim_train.report.strategies import net_figure
 from recsim_train.report.timeline import timeline_figure
 from recsim_train.report.what_if import what_if_figure
 from recsim_train.results.commands import local_profile, reproducing
-from recsim_train.results.folder import put, writable, writing
+from recsim_train.results.folder import json_bytes, put, writable, writing
 from recsim_train.results.interval import of_summary
 from recsim_train.results.rundir import RunRecord
+from recsim_train.signals import held
 from recsim_train.trace.perfetto import TracedRun, trace_file
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_DETAILED = 12
 """Comparisons with figures and a timeline of their own; tables hold all of them."""
+
+
+R = TypeVar("R", bound="Reported")
+Figures = Iterable[Picture | None]
+"""What matters most first; None: there is nothing to show in one."""
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Reported:
+    """What was found, of runs, a sweep, a validation or designs."""
+
+    compose: Callable[[Mapping[str, Picture]], Document] = lambda pictures: Document()
+    """Lays out all of it, with those of its figures that are given by name."""
+    draw: Callable[[], Figures] = tuple
+    """Draws its figures."""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """All of it as numbers, as ``--json`` prints them."""
+    rows: Sequence[Mapping[str, Any]] = ()
+    """Figures of each comparison, point, configuration or design."""
+    out: Path | None = None
+    """The folder that it was written to; None: nowhere."""
+
+    def __repr__(self) -> str:
+        """On one line: the first finding."""
+        return f"<{type(self).__name__}: {next(iter(self.report.headlines), 'nothing')}>"
+
+    def _repr_html_(self) -> str:
+        """In notebooks: what was found, the first table of the page, and the first figure."""
+        chapters = [item for item in self.report.items if isinstance(item, Chapter)]
+        tables = (item for c in chapters for item in c.items if isinstance(item, TextTable))
+        first = next((table for table in tables if Where.PAGE in table.where), None)
+        shown = [item for item in (first, self.plot()) if item is not None]
+        return fragment(shown, self.report.headlines)
+
+    def plot(self) -> Picture | None:
+        """The first figure, which notebooks show; None where there is nothing to show in one."""
+        return first_of(self.draw())
+
+    @cached_property
+    def report(self) -> Document:
+        """All of it in words and tables."""
+        said = self.compose({})
+        if self.page is None:
+            return said
+        place = Lines([str(self.page)], Where.TERMINAL, lead="page")
+        return replace(said, items=[*said.items, place])
+
+    @property
+    def page(self) -> Path | None:
+        """The HTML page; None: nothing was written."""
+        return None if self.out is None else self.out / "report.html"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each of `rows`."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows))
+
+    def written(
+        self: R,
+        out: Path | None,
+        short: str = "summary.md",
+        numbers: Mapping[str, bytes] | None = None,
+    ) -> R:
+        """The same with its files in a folder that exists: its page, the Markdown file ``short``,
+        figures/ and ``numbers`` by the files' names, or all of them in summary.json; None: nowhere.
+        Raises RunFailed if the disk does not take them."""
+        if out is None:
+            return self
+        pictures = by_name(self.draw())
+        if numbers is None:
+            numbers = {"summary.json": json_bytes(self.document)}
+        with held():
+            publish(out, self.compose(pictures), pictures, short, numbers)
+        return replace(self, out=out)
+
+
+def by_name(drawn: Figures) -> dict[str, Picture]:
+    """Every figure that there is something to show in."""
+    return {picture.name: picture for picture in drawn if picture is not None}
+
+
+def first_of(drawn: Figures) -> Picture | None:
+    """The first of them, as wide as a notebook."""
+    first = next((picture for picture in drawn if picture is not None), None)
+    return None if first is None else replace(first, narrow="")
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -132,15 +132,10 @@ def simulate_all(
 
 def caveats_of(jobs: Sequence[Job]) -> list[str]:
     """Where the profiles are of another machine or torch than there are."""
-    here = machine()
-    found: dict[str, None] = {}
-    for job in jobs:
-        if job.cluster is None or (known := job.cluster.calibration) is None:
-            continue
-        told = {"machine": known.machine, "versions": known.versions}
-        asked = {"name": job.cluster.name, "calibration": told}
-        found |= dict.fromkeys(elsewhere(asked, here))
-    return list(found)
+    clusters = [job.cluster for job in jobs if job.cluster is not None]
+    profiles = {f"{cluster.name}: {cluster.calibration}": cluster for cluster in clusters}
+    here, every = machine(), (cluster.model_dump(mode="json") for cluster in profiles.values())
+    return list(dict.fromkeys(said for cluster in every for said in elsewhere(cluster, here)))
 
 
 def write_sweep(path: Path, header: dict[str, Any], rows: Mapping[int, Row]) -> SweepRecord:

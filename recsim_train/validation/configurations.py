@@ -43,7 +43,7 @@ _REGIME_OF = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
     """One configuration and its prediction."""
 
@@ -61,7 +61,7 @@ class Predicted:
     examples_per_second: float
     interval: tuple[float, float] | None
     """90 % of the same; None where the prediction gives none."""
-    bound: float | None
+    bound: float | None = None
     """Examples per second that the prediction could not exceed; None: an older folder."""
     roofline: float | None
     """Examples per second if only the net's arithmetic or its bytes counted."""

@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
@@ -63,16 +66,17 @@ def order(configurations: int, seed: int, repeat: int) -> list[int]:
     return numbers
 
 
+@dataclass(slots=True)
 class ValidationFolder:
     """One validation on disk."""
 
-    def __init__(self, path: Path, predictions: dict[str, Any], sha256: str) -> None:
-        """``predictions``: what ``predictions.json`` holds; ``sha256``: of its bytes."""
-        self.path = path
-        self.predictions = predictions
-        self.sha256 = sha256
-        self.runs: dict[tuple[int, int], dict[str, Any]] = {}
-        """By repeat (from 1) and number of the configuration."""
+    path: Path
+    predictions: dict[str, Any]
+    """What ``predictions.json`` holds."""
+    sha256: str
+    """Of its bytes."""
+    runs: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    """By repeat (from 1) and number of the configuration."""
 
     @classmethod
     @held()
@@ -169,22 +173,14 @@ class ValidationFolder:
         return [measured_of(run) for run in sorted(complete, key=lambda r: str(r["started"]))]
 
 
-def predicted_of(entry: Mapping[str, Any]) -> Predicted:
-    """Back from an entry of ``predictions``."""
-    known = {name: entry[name] for name in Predicted.__dataclass_fields__ if name in entry}
-    return Predicted(**{"bound": None} | known | {"interval": _pair(known.get("interval"))})
+predicted_of: Callable[[Mapping[str, Any]], Predicted] = TypeAdapter(Predicted).validate_python
+"""Back from an entry of ``predictions``."""
+_MEASURED = TypeAdapter(Measured)
 
 
 def measured_of(run: Mapping[str, Any]) -> Measured:
     """A run from its file."""
-    speeds = run["speeds"] and MachineSpeeds.model_validate(run["speeds"])
-    eps, interval = run["examples_per_second"], _pair(run["interval"])
-    quality = {name: run.get(name) for name in ("auc", "normalized_entropy")}
-    return Measured(run["key"], eps, interval, speeds, run.get("cpu") or {}, **quality)
-
-
-def _pair(value: Sequence[float] | None) -> tuple[float, float] | None:
-    return None if value is None else (value[0], value[1])
+    return _MEASURED.validate_python({**run, "cpu": run.get("cpu") or {}})
 
 
 def find_started(base: Path, agreed: Mapping[str, str]) -> ValidationFolder | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -273,19 +274,14 @@ def _waited(at: float, limit: float, caller: Caller) -> float:
 
 def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
     """The figures of one run. Raises RunFailed."""
-    if kept is None:
-        with tempfile.TemporaryDirectory(prefix="recsim-train-validation-") as aside:
-            return _figures(_made(job, Path(aside), keep), job.plan.experiment)
-    writable(kept)
-    record = _made(job, kept, keep)
-    return _figures(record, job.plan.experiment) | {"run_id": record.run_id}
-
-
-def _made(job: Job, out: Path, keep: Keep) -> RunRecord:
-    # a maker remembers what it made: a new one for each repeat
-    record = Maker(replace(keep, out=out), NOBODY).record(job)
-    assert record is not None  # torchrun is refused
-    return record
+    prefix = "recsim-train-validation-"
+    with tempfile.TemporaryDirectory(prefix=prefix) if kept is None else nullcontext(kept) as out:
+        writable(Path(out))
+        # a maker remembers what it made: a new one for each repeat
+        record = Maker(replace(keep, out=Path(out)), NOBODY).record(job)
+        assert record is not None  # torchrun is refused
+        own = {"run_id": None if kept is None else record.run_id}
+        return _figures(record, job.plan.experiment) | own
 
 
 def _counting(figures: dict[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,7 +315,6 @@ def _figures(record: RunRecord, experiment: Experiment) -> dict[str, Any]:
         "cpu": cpu_by_line(summary),
         "auc": summary.auc,
         "normalized_entropy": summary.normalized_entropy,
-        "run_id": None,
     }
     if summary.facts.emulated is not None:
         figures |= emulated_figures(summary, experiment)

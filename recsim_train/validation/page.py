@@ -13,8 +13,8 @@ from recsim_train.report import naming, text
 from recsim_train.report.document import Where
 from recsim_train.report.machine import speed_sentence
 from recsim_train.report.naming import glossary
-from recsim_train.report.publish import Reported
 from recsim_train.report.what_if import made_of
+from recsim_train.report.write import Reported
 from recsim_train.results.drift import MOVED, moved
 from recsim_train.results.folder import clean_document, csv_bytes, json_bytes
 from recsim_train.results.row import FAILED

@@ -67,7 +67,7 @@ def test_a_run_that_the_machine_disturbed_is_named(
     studies: Studies, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def runs(*_: object) -> Any:
-        return SimpleNamespace(examples_per_second=240.0)
+        return SimpleNamespace(examples_per_second=240.0, auc=0.75, normalized_entropy=None)
 
     monkeypatch.setattr(measured, "_run", runs)
     monkeypatch.setattr(measured, "broken", lambda run, modelled: iter(["others: 50%", "b"]))
@@ -78,6 +78,8 @@ def test_a_run_that_the_machine_disturbed_is_named(
     assert made.out is not None
     page = (made.out / "report.html").read_text()
     assert "says nothing of them (others: 50%; b)" in page
+    assert "0.7500" in page
+    assert made.document["measured"][0]["auc"] == 0.75
 
 
 @pytest.mark.skipif(bool(why := refused()), reason=why)

@@ -120,6 +120,12 @@ def test_the_command_goes_on_and_leaves_no_notes(studies: Studies, tmp_path: Pat
     assert made.out is not None
     file = tmp_path / f"{made.out.name}.jsonl"
     assert not file.exists()
+    drawn = made.plot()
+    assert drawn is not None
+    assert drawn.name == "frontier"
+    assert made._repr_html_().count("<svg") == 1
+    assert repr(made).startswith("<Recommendation: allreduce on ")
+    assert len(made.to_frame()) == 1 + len(made.answer.tied) + len(made.answer.others)
     again = calls.recommend(study, out=tmp_path, resume=True)
     assert without_time(again.document) == without_time(made.document)
 

@@ -10,6 +10,7 @@ import pytest
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Execution
 from recsim_train.report.compared import Compared
+from recsim_train.report.comparison_tables import throughputs
 from recsim_train.report.findings import compare
 from recsim_train.report.publish import markdown
 from recsim_train.report.runs import load_runs, run_table
@@ -55,6 +56,17 @@ def test_the_document_has_the_fields_of_the_contract(tmp_path: Path, factory: An
     assert document["comparisons"][0]["predicted_bytes"] == 4 * (2048 + 2 * 8192 + 2 * 4000)
     assert document["summary"]["rank_agreement"] is None
     json.dumps(document, allow_nan=False)
+
+
+def test_held_out_figures_stand_beside_the_throughput(tmp_path: Path, factory: Any) -> None:
+    plan = factory.plan()
+    factory.write(tmp_path, plan, "simulated")
+    real = factory.write(tmp_path, plan, "real").summary
+    table = throughputs(compare(load_runs([tmp_path])).comparisons)
+    cells = {column.name: list(column.cells) for column in table.columns}
+    assert real.auc is not None
+    assert cells["AUC"] == [f"{real.auc:.4f}"]
+    assert ("NE" in cells) == (real.normalized_entropy is not None)
 
 
 def test_repeats_give_median_and_spread(tmp_path: Path, factory: Any) -> None:

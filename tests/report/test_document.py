@@ -105,6 +105,16 @@ def test_what_does_not_fit_is_a_further_table(width: int) -> None:
     assert text.count("n ") == (3 if width == 20 else 1)
 
 
+def test_a_table_of_several_rows_says_their_order() -> None:
+    many = TextTable.filled({"n": ["1", "2"], "empty": ["–", "–"]}, order="as they came")
+    assert [column.name for column in many.columns] == ["n"]
+    document = Document(items=[Chapter("", [many])])
+    for text in (shown(document, 80), markdown(document), page(document)):
+        assert text.count("Order: as they came.") == 1
+    one = TextTable.filled({"n": ["1"]}, order="as they came")
+    assert "Order" not in shown(Document(items=[one]), 80)
+
+
 @pytest.mark.parametrize("renderer", [page, markdown, show])
 def test_a_renderer_knows_of_documents_only(renderer: object) -> None:
     """What a report is about is the business of who composes it."""

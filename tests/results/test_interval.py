@@ -11,7 +11,8 @@ import pytest
 from recsim_train.report.findings import compare, headlines
 from recsim_train.report.runs import load_runs
 from recsim_train.report.winner import UNKNOWN, contenders, entry_of_run
-from recsim_train.results.interval import interval, of_row, of_summary
+from recsim_train.results.interval import interval, of_summary
+from recsim_train.results.row import Row
 
 NARROWER = 1.645 / 1.96
 """90 % are narrower than 95 % by the normal distribution."""
@@ -79,17 +80,16 @@ def test_all_who_show_an_interval_show_this_one(tmp_path: Path, factory: Any) ->
     assert c.predicted_interval == expected
     assert c.document()["predicted_interval"] == list(c.predicted_interval or ())
     assert entry_of_run(simulated).interval == expected
-    row = {
-        "point": 1, "roles.trainers": 2, "strategy": "flat_ps", "options": {}, "profile": "p",
-        "trainers": 2, "embedding_servers": 1, "dense_servers": 1, "readers": 0, "threads": 1,
-        "examples_per_second": eps, "eps_low": own[0], "eps_high": own[1],
-        "calibration_low": 0.96 * eps, "calibration_high": 1.12 * eps,
-        "calibration_errors": {"speed": 0.05, "prices": 0.01},
-    }  # fmt: skip
-    assert of_row(row) == expected
+    row = Row(
+        settings={"roles.trainers": 2}, strategy="flat_ps", profile="p", trainers=2,
+        embedding_servers=1, dense_servers=1, readers=0, threads=1, examples_per_second=eps,
+        eps_low=own[0], eps_high=own[1], calibration_low=0.96 * eps, calibration_high=1.12 * eps,
+        calibration_errors={"speed": 0.05, "prices": 0.01},
+    )  # fmt: skip
+    assert row.interval90() == expected
     (entry,) = contenders([row])
     assert entry.interval == expected
-    nothing = {**row, "eps_low": None, "calibration_high": None}
+    nothing = replace(row, eps_low=None, calibration_high=None)
     assert contenders([nothing])[0].interval == UNKNOWN
     low, high = c.predicted_interval or (0.0, 0.0)
     (said,) = headlines(compare(load_runs([simulated.path])))

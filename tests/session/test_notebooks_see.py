@@ -76,7 +76,19 @@ def test_predictions_are_short(tmp_path: Path) -> None:
     assert "<button" not in html
     assert "roles.trainers" in html
     assert "flat_ps 1 simulated" in plain(runs[0]._repr_html_())
+    drawn = runs.plot()
+    assert drawn is not None
+    assert drawn.name == "scaling"
+    assert html.count("<svg") == 1
+    assert drawn._repr_svg_().startswith("<?xml")
+    assert repr(drawn) == f"Picture(name='scaling', title={drawn.title!r}, where={drawn.where!r})"
+    alone = recsim_train.predict(recsim_train.load(GIVEN, PROFILE), out=tmp_path / "alone")
+    bars = alone[0].plot()
+    assert bars is not None
+    assert (bars.name, bars.title) == ("throughput", "Predicted throughput")
     report = recsim_train.compare(runs)
+    assert report._repr_html_().count("<svg") == 1
+    assert report.plot() == drawn
     assert repr(report).startswith("<Report: trainers: ")
     assert "Best point" not in report._repr_html_()
     assert "90 % interval" not in plain(report._repr_html_())  # calibration's part was not asked

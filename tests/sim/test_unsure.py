@@ -19,7 +19,7 @@ from recsim_train.config.measured import MachineSpeed, MachineSpeeds, MeasuredOp
 from recsim_train.evaluate.unsure import Spent, causes
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
-from recsim_train.results.interval import of_row
+from recsim_train.results.row import Row
 from recsim_train.sim.cluster.links import UNSURE, UPLINK_UNSURE
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import OPS, cost, seconds
@@ -142,12 +142,8 @@ def interval_of(outcome: Outcome) -> tuple[float, float]:
     """90 %, as a validation has it; the simulation itself is exact here."""
     assert outcome.speed is not None
     low, high = outcome.facts.calibration_ci95 or (None, None)
-    found = of_row(
-        {
-            "examples_per_second": outcome.speed.examples_per_second,
-            "eps_low": None, "eps_high": None, "calibration_low": low, "calibration_high": high,
-        },
-    )  # fmt: skip
+    eps = outcome.speed.examples_per_second
+    found = Row(examples_per_second=eps, calibration_low=low, calibration_high=high).interval90()
     assert found is not None
     return found
 

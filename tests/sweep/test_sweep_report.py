@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from recsim_train.config.errors import UserError
-from recsim_train.report.publish import by_name
 from recsim_train.report.runs import find_sweep
 from recsim_train.report.terminal import show
 from recsim_train.report.what_if import sentences, telling, what_if_figure
+from recsim_train.report.write import by_name
 from recsim_train.results.row import Row, row_from
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding

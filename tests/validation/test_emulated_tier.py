@@ -14,6 +14,7 @@ import recsim_train
 from recsim_train.config.experiment import Validation
 from recsim_train.executor.emulation import capacity
 from recsim_train.results.figures import Summary
+from recsim_train.results.row import Row
 from recsim_train.results.summary import summarise
 from recsim_train.results.undisturbed import broken
 from recsim_train.trace.facts import Emulated, Facts, Slept
@@ -46,13 +47,14 @@ BASE = (Path(__file__).parents[2] / "tests" / "frozen-2core.yaml").resolve()
     ],
 )
 def test_regimes(bounds: dict[str, float], sent: dict[str, float], expected: str) -> None:
-    row = {"bounds": bounds, "bytes_by_effect": sent, "time_by_effect": {"lookup": 1.0}}
+    sizes: dict[str, float | None] = {**sent}
+    row = Row(bounds=bounds, bytes_by_effect=sizes, time_by_effect={"lookup": 1.0})
     assert regime(row) == expected
 
 
 def test_loops_that_mostly_compute_are_bound_by_trainers() -> None:
     times = {"compute": 3.0, "lookup": 2.0}
-    row = {"bounds": {"loops": 1.0}, "bytes_by_effect": {}, "time_by_effect": times}
+    row = Row(bounds={"loops": 1.0}, bytes_by_effect={}, time_by_effect=times)
     assert regime(row) == "trainer cores"
 
 

@@ -20,7 +20,7 @@ from recsim_train.validation.configurations import (
     row_document,
 )
 from recsim_train.validation.fidelity import Fidelity, cpu_lines, document, errors_of, fidelity
-from recsim_train.validation.page import errors_table
+from recsim_train.validation.page import errors_table, row_table
 
 
 def predicted(number: int, eps: float, **changes: object) -> Predicted:
@@ -172,6 +172,15 @@ def test_repeats_spread_and_a_single_run_has_its_own_interval() -> None:
     alone = Configuration(p, (Measured("key0", 100.0, (95.0, 105.0)),))
     assert alone.spread == pytest.approx(0.05)
     assert Configuration(p, (Measured("key0", 100.0),)).spread is None
+
+
+def test_held_out_figures_of_repeats_are_their_median() -> None:
+    runs = [Measured("key0", 100.0, auc=auc) for auc in (0.7, 0.8, 0.72)]
+    found = fidelity([predicted(0, 100.0), predicted(1, 100.0)], runs, 3)
+    cells = {column.name: list(column.cells) for column in row_table(found).columns}
+    assert cells["AUC"] == ["0.7200", "–"]
+    assert "NE" not in cells
+    assert [row_document(row)["auc"] for row in found.rows] == [0.72, None]
 
 
 def test_intervals_are_held_to_what_was_measured() -> None:

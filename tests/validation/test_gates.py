@@ -30,20 +30,20 @@ def found(
         interval = (eps * (1 - width), eps * (1 + width)) if width and n >= without else None
         predictions.append(
             Predicted(
-                f"key{n}",
-                f"setting{n // 2}",
-                f"label {n}",
-                "flat_ps",
-                "tiny",
-                1 + n % 2,
-                1,
-                128,
-                eps,
-                interval,
-                1.1 * eps,
-                3.0 * eps,
-                "cores of the machine",
-                "compute",
+                key=f"key{n}",
+                setting=f"setting{n // 2}",
+                label=f"label {n}",
+                strategy="flat_ps",
+                model="tiny",
+                trainers=1 + n % 2,
+                threads=1,
+                batch_size=128,
+                examples_per_second=eps,
+                interval=interval,
+                bound=1.1 * eps,
+                roofline=3.0 * eps,
+                bottleneck="cores of the machine",
+                regime="compute",
             )
         )
         if n >= missing:

@@ -135,6 +135,13 @@ def test_a_validation_leaves_a_result_that_needs_no_other_file(machine: Machine)
     assert folder == machine.out / "grid-validation"
     result = json.loads((folder / results.RESULT).read_text())
     assert result == json.loads(json.dumps(made.document))
+    drawn, html = made.plot(), made._repr_html_()
+    assert drawn is not None
+    assert drawn.name == "scatter"
+    assert html.count("<svg") == 1
+    assert "median absolute raw error" in html
+    assert repr(made).startswith("<Validated: grid: median absolute raw error")
+    assert made.to_frame()["raw_error"].tolist() == [row["raw_error"] for row in result["rows"]]
     assert len(result["rows"]) == 4
     assert len(result["runs"]) == 12
     for row in result["rows"]:
