@@ -326,11 +326,13 @@ def _fewer_bytes(candidate: Candidate, fewer: FewerBytes) -> Iterator[tuple[str,
     if fewer is FewerBytes.NO:
         return
 
-    def is_open(key: str, chosen: bool) -> bool:
+    def is_open(key: str, *, chosen: bool) -> bool:
         return key not in origin.search.settings and (not chosen or key in origin.settings)
 
     above, placement = "placement.split_rows_above", experiment.placement
-    if embedding is not None and is_open(above, "split_rows_above" in placement.model_fields_set):
+    if embedding is not None and is_open(
+        above, chosen="split_rows_above" in placement.model_fields_set
+    ):
         shards = len(embedding.shards)
         whole = len({table.table for shard in embedding.shards for table in shard.slices})
         if sum(len(shard.slices) for shard in embedding.shards) > whole:  # some are split
@@ -338,8 +340,8 @@ def _fewer_bytes(candidate: Candidate, fewer: FewerBytes) -> Iterator[tuple[str,
                 if (value := times * placement.split_rows_above) < 2 * shards:
                     yield above, value
     pooling = getattr(create(plan.strategy), "pooling", None)
-    if pooling and is_open("strategy.pooling", "pooling" in plan.strategy.options):
-        yield "strategy.pooling", {"server": "worker", "worker": "server"}[pooling]
+    if pooling == "server" and is_open("strategy.pooling", chosen=False):
+        yield "strategy.pooling", "worker"
     if fewer is FewerBytes.ROUNDED and experiment.execution.wire == "full":
         yield WIRE, "bfloat16"
 

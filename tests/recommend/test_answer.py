@@ -82,6 +82,10 @@ def test_what_misses_the_target_is_not_as_good(spaces: Spaces) -> None:
         assert answer.met is (target < 100.0)
         assert sorted(d.eps or 0.0 for d in answer.tied) == sorted(as_good)
         assert len(answer.tied) + len(answer.others) == 3
+        many = len(as_good)
+        rows = "1 other (row 2" if many == 1 else f"{many} others (rows 2 to {1 + many}"
+        said = [str(item) for item in document(answer).items]
+        assert any(f"{rows} above) cannot be told from it" in item for item in said)
 
 
 @pytest.mark.parametrize("target", [None, 300.0, 500.0])

@@ -98,7 +98,7 @@ def test_what_is_recommended_in_racks_is_nearly_the_best(
     assert 5 <= len(space.candidates) <= 16
     answer = answer_of(Searcher(space, Demand(), 1, NOBODY).run())
     every = eps_of(space)
-    assert every[answer.chosen.number] >= 0.95 * max(every)
+    assert (answer.chosen.eps or 0.0) >= 0.95 * max(every)
 
 
 @pytest.mark.thorough
@@ -108,7 +108,7 @@ def test_the_same_of_larger_spaces(spaces: Spaces, seed: int) -> None:
     assert len(space.candidates) >= 30
     answer = answer_of(Searcher(space, Demand(), 2, NOBODY).run())
     every = eps_of(space)
-    assert every[answer.chosen.number] >= 0.95 * max(every)
+    assert (answer.chosen.eps or 0.0) >= 0.95 * max(every)
 
 
 def test_a_bound_knows_what_uplinks_allow(spaces: Spaces) -> None:

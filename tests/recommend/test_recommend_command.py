@@ -46,7 +46,6 @@ def test_yes_with_a_design_that_can_be_simulated_and_planned(tmp_path: Path) -> 
     }  # fmt: skip
     page = (places[0].parent / "report.html").read_text()
     assert "What would be enough" not in page
-    assert re.search(r"others? \(rows? 2( to \d+)? above\) cannot be told from it", page)
     lines = (places[0] / "commands.txt").read_text().splitlines()
     simulate = next(line for line in lines if line.startswith("recsim-train simulate"))
     again = command(*simulate.split()[1:], "--dry-run", cwd=places[0])
@@ -74,7 +73,7 @@ def test_equal_inputs_give_equal_answers(tmp_path: Path) -> None:
     few = [*RECOMMEND, "--hosts", "3"]
     one, other = (answer(*few, cwd=tmp_path / name) for name in _folders(tmp_path))
     for found in (one, other):
-        del found["evaluated"]["seconds"]
+        assert 0.0 < found["evaluated"].pop("seconds_by_bounds") < found["evaluated"].pop("seconds")
     assert json.dumps(one) == json.dumps(other)
 
 

@@ -75,7 +75,10 @@ def test_threads_are_those_of_the_hosts_that_trainers_have(spaces: Spaces) -> No
 @pytest.mark.parametrize("slow", [{"speed": 0.25}, {"nic": "2 Mbit/s"}], ids=["cores", "cards"])
 def test_the_best_way_is_found(spaces: Spaces, slow: dict[str, Any]) -> None:
     """Compared with a simulation of each by hand: trainers bind, or servers do."""
-    found = spaces("strategy=flat_ps", types(2, 2, **slow), hosts=[4], **ONE_EACH)
+    pinned = "strategy=flat_ps", "search.settings={strategy.pooling: [server]}"
+    found = spaces(
+        *pinned, "placement.split_rows_above=1", types(2, 2, **slow), hosts=[4], **ONE_EACH
+    )
     rates = {}
     for candidate in found.candidates:
         plan = candidate.job.plan
