@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.config.new_profile import machines
-from recsim_train.config.profiles import load_cluster
+from recsim_train.config.profiles import load_cluster, machines
 from recsim_train.placement.hosts import hosts_there
 from tests.commands import answer, command
 
