@@ -10,7 +10,6 @@ each.
 from __future__ import annotations
 
 import csv
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -210,11 +209,9 @@ def machine_of(name: str) -> RentedMachine:
     known = machines()
     if name in known:
         return known[name]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}? " if close else ""
     raise UserError(
-        f"--machine: {name!r} is not known; {hint}`recsim-train cluster machines` lists those that "
-        "are, and others are described by --cores, --memory and --nic"
+        f"--machine: {name!r} is not known{suggest(name, known) or ';'} `recsim-train cluster "
+        "machines` lists those that are, and others are described by --cores, --memory and --nic"
     )
 
 

@@ -114,7 +114,7 @@ def test_a_rate_that_is_not_promised_is_asked_for(tmp_path: Path) -> None:
 def test_an_unknown_machine(tmp_path: Path) -> None:
     done = command("cluster", "new", "a.yaml", "--machine", "c7i.8xlarg", cwd=tmp_path)
     assert done.returncode == 2
-    assert "'c7i.8xlarg' is not known; did you mean c7i.8xlarge?" in done.stderr
+    assert "'c7i.8xlarg' is not known; did you mean 'c7i.8xlarge'?" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
