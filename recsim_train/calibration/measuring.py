@@ -52,15 +52,17 @@ _BUSY_TURNS = 10
 """Turns of one busy process and of all."""
 CORES, OPERATIONS, LOCK, MESSAGES = "cores", "operations", "interpreter lock", "messages"
 READING, REQUESTS, COLLECTIVES = "reading", "requests", "collectives"
+OWN = "predictions of its own runs"
 """Its stages."""
-_SPEED, _PLAN, _RUN = 1.0, (2.3, 1.2), (8.0, 4.0)
+_SPEED, _PLAN, _RUN, _OWN = 1.0, (2.3, 1.2), (8.0, 4.0), (5.0, 3.0)
 """Seconds of a reading of the machine's speed, of a turn of a plan of `unit`, of a run of `talk`,
-`reads` or `meet`; in a full calibration and in a quick one."""
+`reads` or `meet`, of a prediction of one; in a full calibration and in a quick one."""
 
 
 def seconds_of(*, quick: bool) -> dict[str, float]:
-    """About what each stage takes, in their order."""
+    """About what each stage of a calibration takes, in their order."""
     plan, run = _PLAN[quick], _RUN[quick]
+    own = talk.own_runs_of(quick=quick) + reads.runs_of(quick=quick) + meet.runs_of(quick=quick)
     return {
         CORES: 4.0 if quick else 12.0,
         OPERATIONS: _SPEED + plan * unit.turns_of(quick=quick) * len(unit.plans(quick=quick)),
@@ -69,6 +71,7 @@ def seconds_of(*, quick: bool) -> dict[str, float]:
         READING: _SPEED + run / 2.0 * reads.runs_of(quick=quick),
         REQUESTS: _SPEED + run * talk.runs_of(quick=quick),
         COLLECTIVES: 2.0 * _SPEED + run * meet.runs_of(quick=quick),
+        OWN: _OWN[quick] * own,
     }
 
 
@@ -80,15 +83,11 @@ class Measuring:
         self.cores = environment.cores()
         self.settings = grid.QUICK if quick else grid.GRID
 
-    def stage(self, name: str, steps: int = 1) -> Callable[[], None]:
-        """The next stage begins; see `Stages.begin`."""
-        return self._stages.begin(name, steps)
-
     def operations(self) -> unit.FromPlans:
         """Operations of calibration's own plans, on one thread and, of large batches, on one for
         each core."""
         turns = unit.turns_of(quick=self.quick) * len(unit.plans(quick=self.quick))
-        return unit.measure(self.cores, self.stage(OPERATIONS, turns), quick=self.quick)
+        return unit.measure(self.cores, self._stages.begin(OPERATIONS, turns), quick=self.quick)
 
     def lock(self) -> list[Crowd]:
         """Threads of one process, which share its lock; nothing where there is one core."""

@@ -26,12 +26,13 @@ from recsim_train.calibration.measuring import (
     CORES,
     LOCK,
     MESSAGES,
+    OWN,
     READING,
     REQUESTS,
     Measuring,
     Stages,
+    seconds_of,
 )
-from recsim_train.calibration.measuring import seconds_of as measured_seconds
 from recsim_train.calibration.own.measure import MOST_BUSY
 from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
@@ -68,19 +69,10 @@ from recsim_train.config.measured import MachineSpeeds
 from recsim_train.results import environment
 from recsim_train.results.drift import MOVED
 
-OWN = "predictions of its own runs"
-_OWN = 5.0, 3.0
-"""Seconds of each, in full and quick."""
 UNSEEN = MOVED
 """What varies from one minute to another, such as the machine's speed, a quick calibration sees
 once, in whichever minute it comes. It is taken to vary by as much as counts as a machine that has
 not moved (relative standard deviation): what is less is noticed nowhere."""
-
-
-def seconds_of(*, quick: bool) -> dict[str, float]:
-    """About what each stage of a calibration takes, in their order."""
-    runs = talk.own_runs_of(quick=quick) + reads.runs_of(quick=quick) + meet.runs_of(quick=quick)
-    return {**measured_seconds(quick=quick), OWN: _OWN[quick] * runs}
 
 
 def calibrate_machine(
@@ -106,24 +98,24 @@ def calibrate_machine(
     processor = fmean([busy for core, busy in by_core if core in environment.allowed()] or [0.0])
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
         measuring, folder = Measuring(quick, stages), Path(path)
-        measuring.stage(CORES)
+        stages.begin(CORES)
         before, between = measure_speed(), []
         shared, jitter = measuring.busy()
         turn = measuring.turn()
         operations = measuring.operations()
-        measuring.stage(LOCK)
+        stages.begin(LOCK)
         between.append(measure_speed())
         crowded = measuring.lock()
-        measuring.stage(MESSAGES)
+        stages.begin(MESSAGES)
         between.append(measure_speed())
         ends = measuring.wire(folder)
         loaded = measuring.wire(folder, crowded=True)
-        done = measuring.stage(READING, reads.runs_of(quick=quick))
+        done = stages.begin(READING, reads.runs_of(quick=quick))
         rows = reads.measure(folder, measuring.cores, done, quick=quick)
-        done = measuring.stage(REQUESTS, talk.runs_of(quick=quick))
+        done = stages.begin(REQUESTS, talk.runs_of(quick=quick))
         between.append(measure_speed())
         talked = talk.measure(folder, measuring.cores, done, quick=quick)
-        done = measuring.stage(COLLECTIVES, meet.runs_of(quick=quick))
+        done = stages.begin(COLLECTIVES, meet.runs_of(quick=quick))
         between.append(measure_speed())
         met = meet.measure(folder, measuring.cores, done, quick=quick)
         after = measure_speed()
@@ -152,7 +144,7 @@ def calibrate_machine(
         missed = None
         if predict is not None:  # while the data of these runs are there
             with talk.known(talk.Talk), talk.known(meet.Meet):
-                missed = own_error(runs, cluster, predict, measuring.stage(OWN, len(runs)))
+                missed = own_error(runs, cluster, predict, stages.begin(OWN, len(runs)))
     whole: dict[str, object] = {"seconds": round(time.monotonic() - begin, 1)}
     if quick:
         whole["unseen"] = UNSEEN

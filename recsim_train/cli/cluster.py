@@ -76,8 +76,7 @@ def new(
     from shlex import quote
 
     from recsim_train.config.errors import UserError
-    from recsim_train.config.new_profile import USUAL, machine_of, text_of
-    from recsim_train.config.profiles import check_profile
+    from recsim_train.config.profiles import USUAL, check_profile, machine_of, text_of
     from recsim_train.results.folder import put, writable
 
     if oversubscription is not None and racks == 1:
@@ -122,7 +121,7 @@ def machines(
     json: common.JsonOption = False,
 ) -> None:
     """List the machines that `cluster new --machine` knows, and where their figures are from."""
-    from recsim_train.config.new_profile import machines as known
+    from recsim_train.config.profiles import machines as known
     from recsim_train.report.document import Chapter, Document, Lines, TextTable
     from recsim_train.report.terminal import show
 

@@ -160,12 +160,14 @@ def check_cluster(cluster: Cluster, mistakes: Mistakes) -> None:
                     "missing; only the last entry may leave out how many hosts it describes",
                 )
     _check_rents(cluster, mistakes)
-    for name in Costs.model_fields:
-        price = getattr(cluster.costs, name)
-        if price.basis in UNKNOWN and price.uncertainty < 1.0:
+    for path in (
+        *(("costs", price) for price in Costs.model_fields),
+        *(("threads", law) for law in (*THREAD_CLASSES, "wake")),
+    ):
+        known = getattr(getattr(cluster, path[0]), path[1])
+        if known.basis in UNKNOWN and known.uncertainty < 1.0:
             mistakes.add(
-                ("costs", name, "uncertainty"),
-                f"expected 100 %, because the price's basis is {price.basis!r}",
+                (*path, "uncertainty"), f"expected 100 %, because its basis is {known.basis!r}"
             )
     for name in THREAD_CLASSES:
         law = cluster.threads.of(name)
@@ -180,13 +182,6 @@ def check_cluster(cluster: Cluster, mistakes: Mistakes) -> None:
             mistakes.add(
                 ("threads", "wake", part),
                 f"expected at most wake.wall, {wake.wall:g} s: no thread is busy for longer",
-            )
-    for name in (*THREAD_CLASSES, "wake"):
-        known = getattr(cluster.threads, name)
-        if known.basis in UNKNOWN and known.uncertainty < 1.0:
-            mistakes.add(
-                ("threads", name, "uncertainty"),
-                f"expected 100 %, because its basis is {known.basis!r}",
             )
     _check_operations(cluster.operations or (), mistakes)
     _check_loopback(cluster, mistakes)

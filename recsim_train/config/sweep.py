@@ -109,8 +109,7 @@ def take_sweep(
         dimensions += _points(document, sweep, mistakes)
     for axis in axes:
         entries = tuple((Assignment(axis.key, v, axis.mark),) for v in axis.value)
-        if (others := _replace(dimensions, axis, mistakes)) is not None:
-            dimensions = [*others, Dimension(entries, True)]
+        dimensions = [*_without(dimensions, axis, mistakes), Dimension(entries, True)]
     if not dimensions and len(mistakes.problems) == before:
         mistakes.add(
             path, "expected values of some setting: grid, together and points are all empty"
@@ -125,8 +124,7 @@ def fix(
     """The dimensions that are left where ``sets`` give some settings one value."""
     left = list(dimensions)
     for item in sets:
-        others = _replace(left, item, mistakes)
-        left = left if others is None else others
+        left = _without(left, item, mistakes)
     return tuple(left)
 
 
@@ -208,23 +206,19 @@ def _listed(value: Any) -> Any:
     return [_listed(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _replace(
+def _without(
     dimensions: Sequence[Dimension], item: Assignment, mistakes: Mistakes
-) -> list[Dimension] | None:
-    """The dimensions without the one whose key is set otherwise; None where that cannot be."""
-    left = []
+) -> list[Dimension]:
+    """The dimensions without those whose key is set otherwise, which not every one lets be done."""
     for dimension in dimensions:
-        if item.key not in dimension.keys:
-            left.append(dimension)
-        elif not dimension.replaceable:
+        if item.key in dimension.keys and not dimension.replaceable:
             where = dimension.entries[0][0].mark
             mistakes.add_at(
                 item.mark,
                 item.key,
                 f"the sweep's points or together set it too: change its values there ({where})",
             )
-            return None
-    return left
+    return [dimension for dimension in dimensions if item.key not in dimension.keys]
 
 
 def check_keys(dimensions: Sequence[Dimension], mistakes: Mistakes) -> None:

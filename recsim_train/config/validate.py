@@ -161,7 +161,8 @@ def _report(
     if "[key]" in path:
         path = path[: path.index("[key]")]
         mapping = of_path(model, path[:-1])
-        names = _literals(typing.get_args(mapping.hint)[0]) if mapping else []
+        keys = typing.get_args(mapping.hint)[0] if mapping else str
+        names = list(map(str, typing.get_args(keys)))
         mistakes.add(prefix + path, _unknown_key(model, path, names), at_key=True)
         return
     what = of_path(model, path)
@@ -195,20 +196,12 @@ def _unknown_key(model: type[BaseModel], path: KeyPath, names: list[str]) -> str
     key = str(path[-1])
     where = f" in {dotted(path[:-1])}" if path[:-1] else ""
     hint = suggest(key, names)
-    elsewhere = _leaves(model).get(key, [])
+    elsewhere = [name for name in setting_names(model) if name.rpartition(".")[2] == key]
     if len(elsewhere) == 1:
         hint = f"; did you mean {elsewhere[0]!r}?"
     if not hint and names:
         hint = f"; known: {', '.join(names)}"
     return f"unknown key{where}{hint}"
-
-
-def _leaves(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Dotted names of all settings by their last part."""
-    by_leaf: dict[str, list[str]] = {}
-    for name in setting_names(model):
-        by_leaf.setdefault(name.rsplit(".", 1)[-1], []).append(name)
-    return by_leaf
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -219,12 +212,6 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from setting_names(section, f"{prefix}{name}.")
         else:
             yield prefix + name
-
-
-def _literals(hint: Any) -> list[str]:
-    if typing.get_origin(hint) is Literal:
-        return [str(value) for value in typing.get_args(hint)]
-    return [name for part in typing.get_args(hint) for name in _literals(part)]
 
 
 def _meaning(model: type[BaseModel], path: KeyPath) -> str:

@@ -315,11 +315,9 @@ def _read_text(path: Path, what: str) -> str:
 def _near(path: Path) -> str:
     """A suggestion among the YAML files that do exist beside an absent one."""
     try:
-        names: Mapping[str, str] = {p.name: p.stem for p in sorted(path.parent.glob("*.y*ml"))}
+        hint = suggest(path.name, sorted(p.name for p in path.parent.glob("*.y*ml")))
     except OSError:
         return ""
-    same_stem = [name for name, stem in names.items() if stem == path.stem]
-    hint = suggest(path.name, [*same_stem, *names]) if names else ""
     if not hint:
         return ""
     close = hint.split("'")[1]

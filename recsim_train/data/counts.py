@@ -7,7 +7,6 @@ would feed. Where no size depends on the data, the shapes alone give them.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -141,7 +140,7 @@ def counts_for(plan: Plan, loops: int | None = None) -> IdCounts:
     """
     if not depends_on_data(plan) or _ids_per_batch(plan) > _EXACT_BATCH:
         return shape_counts(plan)
-    return StreamCounts(plan, loops=loops)
+    return stream_counts(plan, loops)
 
 
 def counts_key(plan: Plan) -> Hashable:
@@ -166,29 +165,39 @@ def depends_on_data(plan: Plan) -> bool:
     )
 
 
-class IdCounts(ABC):
+class IdCounts:
     """Counts of the batch that a loop gets in an iteration."""
 
     def __init__(
         self,
-        plan: Plan,
+        counter: ShardCounter,
         source: str,
-        loops: int | None = None,
-        counter: ShardCounter | None = None,
+        batches: Iterator[NDArray[np.int32]],
+        loops: int,
+        *,
+        most: int = 1,
+        steps: int | None = None,
+        exact: bool = False,
     ) -> None:
+        """``batches``: [shards + 1, 2] of each of the stream's first batches, made when first asked
+        for; after so many as ``most`` they are used again from the first."""
         self.source = source
         """Where the counts come from, in one phrase for reports."""
-        self.steps: int | None = None
+        self.steps = steps
         """How many different steps were counted; None: sizes are estimated from shapes."""
-        self.exact = False
+        self.exact = exact
         """Whether every step's own batches were counted."""
-        self._loops = max(1, plan.streams if loops is None else loops)
-        self._counter = counter or ShardCounter(plan)
+        self._counter, self._loops = counter, loops
+        self._ahead, self._most = batches, most
+        self._counted: list[NDArray[np.int32]] = []
         self._lists: dict[int, list[ShardCount]] = {}
 
-    @abstractmethod
     def _of(self, index: int) -> NDArray[np.int32]:
-        """[shards + 1, 2] of the stream's batch ``index``."""
+        """Of the stream's batch ``index``."""
+        index %= self._most
+        while len(self._counted) <= index:
+            self._counted.append(next(self._ahead))
+        return self._counted[index]
 
     def shard_counts(self, position: int, iteration: int) -> Sequence[ShardCount]:
         """By embedding shard, in shard order."""
@@ -209,73 +218,68 @@ class IdCounts(ABC):
         return ids, unique
 
 
-class StreamCounts(IdCounts):
-    """Exact counts of the batches that a run would feed, made when first asked for."""
+def stream_counts(plan: Plan, loops: int | None = None) -> IdCounts:
+    """Exact counts of the batches that a run would feed, made when first asked for.
 
-    def __init__(self, plan: Plan, loops: int | None = None) -> None:
-        """As many of the stream's first batches are counted as a run has, within bounds on time and
-        memory; after these they are used again from the first.
-
-        ``loops``: the first so many loops only, which share the whole stream; None: all.
-        Raises as `recsim_train.data.stream.open_stream`.
-        """
-        training = plan.experiment.training
-        data = feeding_data(plan.experiment.data)
-        reading = max(1, plan.streams if loops is None else loops)
-        wanted = reading * (training.warmup_steps + training.steps)
-        self._exact = min(wanted, _most_exact(plan, loops is not None, wanted))
-        repeated = f": its first {self._exact:,} batches, over and over"
-        how = ", batch by batch" if self._exact == wanted else repeated
-        super().__init__(plan, f"counted in the ids of {_name(plan.experiment.data)}{how}", loops)
-        self.steps, self.exact = max(1, self._exact // reading), self._exact == wanted
-        self._ahead = self._drawn(plan, data) if data.path is None else self._read(plan, data)
-        self._counted: list[NDArray[np.int32]] = []
-
-    def _of(self, index: int) -> NDArray[np.int32]:
-        index %= self._exact
-        while len(self._counted) <= index:
-            self._counted.append(next(self._ahead))
-        return self._counted[index]
-
-    def _read(self, plan: Plan, data: Data) -> Iterator[NDArray[np.int32]]:
-        """Of a file's batches."""
-        stream = open_stream(
-            plan.experiment.model,
-            data,
-            batch_size=plan.examples,
-            positions=(0,),
-            total=1,
-            iterations=self._exact,
-        )
-
-        def counted() -> Iterator[NDArray[np.int32]]:
-            with stream:
-                for number, fed in enumerate(stream, start=1):
-                    if number == self._exact:
-                        stream.check()
-                    yield self._counter.count(fed.batch).astype(np.int32)
-
-        return counted()
-
-    def _drawn(self, plan: Plan, data: Data) -> Iterator[NDArray[np.int32]]:
-        """Of the generator's batches."""
-        first, rows = generated_rows(data)
-        drawn = DrawnCounts(self._counter.asked(data.synthetic, plan.examples, first, rows))
-        pieces = range(-(-self._exact // drawn.together))
-        return (batch for piece in pieces for batch in self._counter.joined(drawn.piece(piece)))
+    As many of the stream's first batches are counted as a run has, within bounds on time and
+    memory; after these they are used again from the first. ``loops``: the first so many loops only,
+    which share the whole stream; None: all.
+    Raises as `recsim_train.data.stream.open_stream`.
+    """
+    training = plan.experiment.training
+    data = feeding_data(plan.experiment.data)
+    reading = max(1, plan.streams if loops is None else loops)
+    wanted = reading * (training.warmup_steps + training.steps)
+    most = min(wanted, _most_exact(plan, loops is not None, wanted))
+    repeated = f": its first {most:,} batches, over and over"
+    how = ", batch by batch" if most == wanted else repeated
+    counter = ShardCounter(plan)
+    return IdCounts(
+        counter,
+        f"counted in the ids of {_name(plan.experiment.data)}{how}",
+        (_drawn if data.path is None else _read)(plan, data, counter, most),
+        reading,
+        most=most,
+        steps=max(1, most // reading),
+        exact=most == wanted,
+    )
 
 
-class _ShapeCounts(IdCounts):
+def _read(plan: Plan, data: Data, counter: ShardCounter, most: int) -> Iterator[NDArray[np.int32]]:
+    """Of a file's batches."""
+    stream = open_stream(
+        plan.experiment.model,
+        data,
+        batch_size=plan.examples,
+        positions=(0,),
+        total=1,
+        iterations=most,
+    )
+
+    def counted() -> Iterator[NDArray[np.int32]]:
+        with stream:
+            for number, fed in enumerate(stream, start=1):
+                if number == most:
+                    stream.check()
+                yield counter.count(fed.batch).astype(np.int32)
+
+    return counted()
+
+
+def _drawn(plan: Plan, data: Data, counter: ShardCounter, most: int) -> Iterator[NDArray[np.int32]]:
+    """Of the generator's batches."""
+    first, rows = generated_rows(data)
+    drawn = DrawnCounts(counter.asked(data.synthetic, plan.examples, first, rows))
+    pieces = range(-(-most // drawn.together))
+    return (batch for piece in pieces for batch in counter.joined(drawn.piece(piece)))
+
+
+def _from_shapes(
+    plan: Plan, source: str, counts: NDArray[np.float64], counter: ShardCounter
+) -> IdCounts:
     """The same counts for every batch."""
-
-    def __init__(
-        self, plan: Plan, source: str, counts: NDArray[np.int32], counter: ShardCounter
-    ) -> None:
-        super().__init__(plan, f"ids from the shapes, {source}", counter=counter)
-        self._counts = counts
-
-    def _of(self, index: int) -> NDArray[np.int32]:
-        return self._counts
+    every = iter([np.rint(counts).astype(np.int32)])
+    return IdCounts(counter, f"ids from the shapes, {source}", every, max(1, plan.streams))
 
 
 def shape_counts(plan: Plan) -> IdCounts:
@@ -294,7 +298,7 @@ def shape_counts(plan: Plan) -> IdCounts:
         ) as stream:
             sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
         source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {data.path}"
-        return _ShapeCounts(plan, source, np.rint(sampled).astype(np.int32), counter)
+        return _from_shapes(plan, source, sampled, counter)
     return expected_counts(plan)
 
 
@@ -305,7 +309,7 @@ def expected_counts(plan: Plan) -> IdCounts:
     counter = ShardCounter(plan)
     tables = counter.asked(synthetic, plan.examples, 0, synthetic.rows)
     (expected,) = counter.joined([expected_in_table(table)[None] for table in tables])
-    return _ShapeCounts(plan, source, np.rint(expected).astype(np.int32), counter)
+    return _from_shapes(plan, source, expected, counter)
 
 
 def feeding_data(data: Data) -> Data:

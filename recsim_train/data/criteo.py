@@ -46,13 +46,8 @@ class Chunk:
 
     def line(self, place: int) -> bytes:
         """One line's text, without its line feed."""
-        only = self.part(place, place + 1)
-        return only.buffer[only.start : int(only.ends[0])].tobytes()
-
-    def part(self, start: int, stop: int) -> Chunk:
-        """Lines ``start`` to ``stop`` (exclusive) of the chunk."""
-        begin = self.start if start == 0 else int(self.ends[start - 1]) + 1
-        return Chunk(self.buffer, begin, self.ends[start:stop], self.first_line + start)
+        begin = self.start if place == 0 else int(self.ends[place - 1]) + 1
+        return self.buffer[begin : int(self.ends[place])].tobytes()
 
 
 class TextLines:

@@ -6,12 +6,17 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from recsim_train.config.errors import UserError
-from recsim_train.config.units import SHARES, parse_quantity
+from recsim_train.config.problems import Mark, Marks, Mistakes
+from recsim_train.config.units import Positive, Section, Share
+from recsim_train.config.validate import check
 from recsim_train.report import text
 from recsim_train.report.document import Chapter, Column, Lines, TextTable, Where
 from recsim_train.report.runs import labels
@@ -134,27 +139,30 @@ def section(pairs: Sequence[Elsewhere], unmatched: Sequence[str]) -> Chapter:
     return Chapter("Measured elsewhere", [table, left], name="elsewhere")
 
 
-SPEED, SPREAD = "examples_per_second", "spread"
-NAMES = ("key", "strategy")
-COUNTS = ("trainers", "threads", "batch")
-COLUMNS = (*NAMES, *COUNTS, SPEED, SPREAD)
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredLine:
-    """One line of the file. What it leaves empty is None, and matches every prediction."""
+class MeasuredLine(Section):
+    """One line of the file. What it leaves empty matches every prediction."""
 
     where: str
     """File and line."""
-    key: str | None
+    key: str | None = None
     """Of the experiment and strategy, as reports and run directories have it."""
-    strategy: str | None
+    strategy: str | None = None
     """Its kind, or a prediction's whole label."""
-    counts: Mapping[str, int]
-    """By name, as far as they are given: `COUNTS`."""
-    examples_per_second: float
-    spread: float | None
+    trainers: Positive = 0
+    """0, as of the next two: it is not given."""
+    threads: Positive = 0
+    """Of each trainer."""
+    batch: Positive = 0
+    """Of one thread and step."""
+    examples_per_second: Annotated[float, Field(gt=0.0)]
+    """What was measured."""
+    spread: Share | None = None
     """Half the range of repeats, relative to the measurement."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By name, as far as they are given."""
+        return {name: given for name in COUNTS if (given := getattr(self, name))}
 
     @property
     def title(self) -> str:
@@ -163,6 +171,10 @@ class MeasuredLine:
         return (
             f"{self.where} ({', '.join([*named, *(f'{k} {v}' for k, v in self.counts.items())])})"
         )
+
+
+SPEED, NAMES, COUNTS = "examples_per_second", ("key", "strategy"), ("trainers", "threads", "batch")
+COLUMNS = (*NAMES, *COUNTS, SPEED, "spread")
 
 
 def read_measured(path: Path) -> list[MeasuredLine]:
@@ -190,7 +202,13 @@ def read_measured(path: Path) -> list[MeasuredLine]:
             problems.append(f"{where}: expected {len(names)} cells, got {len(cells)}")
             continue
         texts = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
-        found.append(_line(where, {k: v for k, v in texts.items() if v}, problems))
+        given = {name: _value(name, cell) for name, cell in texts.items() if cell}
+        mistakes = Mistakes(Marks({(): Mark(where)}), where)
+        if not set(NAMES) & given.keys():
+            mistakes.add((), "expected a key or a strategy, got neither")
+        line = check(MeasuredLine, {"where": where, **given}, mistakes)
+        problems += map(str, mistakes.problems)
+        found += [line] if line else []
     if problems:
         raise UserError("\n".join(problems))
     return found
@@ -209,40 +227,10 @@ def _head_problems(where: str, names: list[str]) -> Iterator[str]:
         yield f"{where}: expected a column key or strategy, which names the prediction"
 
 
-def _line(where: str, texts: Mapping[str, str], problems: list[str]) -> MeasuredLine:
-    """One line; what is wrong with it goes to the problems."""
-
-    def number(column: str, wanted: str, least: float) -> float | None:
-        cell = texts.get(column)
-        if cell is None:
-            return None
-        try:
+def _value(column: str, cell: str) -> str | float:
+    """Numbers as such, whole ones where they are whole."""
+    if column in (*COUNTS, SPEED):
+        with suppress(ValueError):
             value = float(cell)
-        except ValueError:
-            value = float("nan")
-        if not least <= value < float("inf"):
-            problems.append(f"{where}, column {column}: expected {wanted}, got {cell!r}")
-            return None
-        return value
-
-    if not set(NAMES) & texts.keys():
-        problems.append(f"{where}: expected a key or a strategy, got neither")
-    counts = {}
-    for column in COUNTS:
-        value = number(column, "a whole number above 0", 1.0)
-        if value is not None and value != int(value):
-            said = f"expected a whole number above 0, got {texts[column]!r}"
-            problems.append(f"{where}, column {column}: {said}")
-        elif value is not None:
-            counts[column] = int(value)
-    if SPEED not in texts:
-        problems.append(f"{where}, column {SPEED}: expected a number above 0, got nothing")
-    speed = number(SPEED, "a number above 0", 5e-324)
-    spread = None
-    if SPREAD in texts:
-        try:
-            spread = parse_quantity(texts[SPREAD], SHARES, "a share", "3 %")
-        except ValueError as error:
-            problems.append(f"{where}, column {SPREAD}: {error}")
-    key, strategy = texts.get("key"), texts.get("strategy")
-    return MeasuredLine(where, key, strategy, counts, speed or 0.0, spread)
+            return int(value) if value.is_integer() else value
+    return cell

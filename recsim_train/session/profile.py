@@ -85,7 +85,7 @@ _NET = 16.0, 7.0
 
 def _seconds(plans: Sequence[Plan], *, quick: bool, add: bool) -> dict[str, float]:
     """About what each stage takes, in their order."""
-    from recsim_train.calibration.profile import seconds_of
+    from recsim_train.calibration.measuring import seconds_of
     from recsim_train.session.in_runs import turns_of
 
     found = {} if add else seconds_of(quick=quick)

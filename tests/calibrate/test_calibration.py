@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from recsim_train.calibration.child import MeasuringProcess
-from recsim_train.calibration.measuring import Stages
-from recsim_train.calibration.profile import OWN, UNSEEN, calibrate_machine, seconds_of
+from recsim_train.calibration.measuring import OWN, Stages, seconds_of
+from recsim_train.calibration.profile import UNSEEN, calibrate_machine
 from recsim_train.config.cluster import THREAD_CLASSES, Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import RunFailed, UserError

@@ -7,8 +7,8 @@ from math import hypot
 import pytest
 
 from recsim_train.calibration import talk
-from recsim_train.calibration.measuring import Stages
-from recsim_train.calibration.profile import UNSEEN, seconds_of
+from recsim_train.calibration.measuring import Stages, seconds_of
+from recsim_train.calibration.profile import UNSEEN
 from recsim_train.config.cluster import Calibration
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.session import profile

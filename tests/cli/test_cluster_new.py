@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.config.new_profile import machines
-from recsim_train.config.profiles import load_cluster
+from recsim_train.config.profiles import load_cluster, machines
 from recsim_train.placement.hosts import hosts_there
 from tests.commands import answer, command
 
@@ -115,7 +114,7 @@ def test_a_rate_that_is_not_promised_is_asked_for(tmp_path: Path) -> None:
 def test_an_unknown_machine(tmp_path: Path) -> None:
     done = command("cluster", "new", "a.yaml", "--machine", "c7i.8xlarg", cwd=tmp_path)
     assert done.returncode == 2
-    assert "'c7i.8xlarg' is not known; did you mean c7i.8xlarge?" in done.stderr
+    assert "'c7i.8xlarg' is not known; did you mean 'c7i.8xlarge'?" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

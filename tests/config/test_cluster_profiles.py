@@ -128,7 +128,7 @@ def test_a_price_that_was_not_measured_twice_cannot_be_known_well(
 ) -> None:
     data = profile()
     data["costs"]["call"] = {"value": "5 us", "uncertainty": "2 %", "basis": basis}
-    message = f"costs.call.uncertainty: expected 100 %, because the price's basis is {basis!r}"
+    message = f"costs.call.uncertainty: expected 100 %, because its basis is {basis!r}"
     assert message in failure(write(tmp_path, data))
 
 

@@ -19,7 +19,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data import counts as counts_module
-from recsim_train.data.counts import StreamCounts, counts_for, depends_on_data, shape_counts
+from recsim_train.data.counts import counts_for, depends_on_data, shape_counts, stream_counts
 from recsim_train.data.stream import open_stream
 from recsim_train.data.text import write_criteo
 from recsim_train.placement.build import build_plan
@@ -130,9 +130,9 @@ def test_lengths_travel_for_variable_and_split_tables_where_the_server_pools() -
 
 def test_batches_beyond_the_exact_ones_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(pooling="worker")
-    exact = StreamCounts(plan)
+    exact = stream_counts(plan)
     monkeypatch.setattr(counts_module, "_most_exact", lambda *_: 6)
-    few = StreamCounts(plan)
+    few = stream_counts(plan)
     assert few.source.endswith("its first 6 batches, over and over")
     # batch 7 of the stream is loop 3's second; the sixth after it is the first again
     assert few.shard_counts(1, 1) == exact.shard_counts(1, 1)
@@ -144,16 +144,16 @@ def test_what_is_counted_exactly_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     plan = plan_of(pooling="worker")
     monkeypatch.setattr(counts_module, "_EXACT_IDS", 20 * 50 * 5)
     monkeypatch.setattr(counts_module, "_REPEATED_IDS", 3 * 50 * 5)
-    assert StreamCounts(plan).exact  # 4 loops of 5 steps
+    assert stream_counts(plan).exact  # 4 loops of 5 steps
     monkeypatch.setattr(counts_module, "_EXACT_IDS", 20 * 50 * 5 - 1)
-    assert "its first 3 batches" in StreamCounts(plan).source
+    assert "its first 3 batches" in stream_counts(plan).source
     monkeypatch.setattr(counts_module, "_EXACT_ENTRIES", 8)
-    assert "its first 2 batches" in StreamCounts(plan).source
+    assert "its first 2 batches" in stream_counts(plan).source
 
 
 def test_shapes_alone_need_no_file_and_agree_with_the_stream(tmp_path: Path) -> None:
     data = Data(path=str(tmp_path / "absent.txt"), eval_rows=100, synthetic=Synthetic(rows=900))
-    absent, direct = counts_for(plan_of(data=data)), StreamCounts(plan_of())
+    absent, direct = counts_for(plan_of(data=data)), stream_counts(plan_of())
     assert absent.source == "ids from the shapes, distinct ids expected for a Zipf exponent of 1.05"
     found, exact = absent.shard_counts(0, 0), [direct.shard_counts(p, 0) for p in range(4)]
     assert [c.ids for c in found] == [c.ids for c in exact[0]]
@@ -169,7 +169,7 @@ def test_shapes_with_a_file_sample_its_distinct_ids(tmp_path: Path) -> None:
     write_criteo(tmp_path / "x.txt", plan.experiment.model, Synthetic(zipf=3.0), 300)
     counts = shape_counts(plan)
     assert counts.source.endswith("the mean of 4 batches of " + str(tmp_path / "x.txt"))
-    exact = [StreamCounts(plan).batch_counts(p, 0) for p in range(4)]
+    exact = [stream_counts(plan).batch_counts(p, 0) for p in range(4)]
     assert counts.batch_counts(2, 7) == (250, round(np.mean([unique for _, unique in exact])))
 
 

@@ -118,9 +118,8 @@ def test_the_command_line_names_a_bad_cell(tmp_path: Path, runs: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     (said,) = done.stderr.splitlines()
-    assert said == (
-        f"error: {path}, line 2, column examples_per_second: expected a number above 0, got 'soon'"
-    )
+    wrong = "examples_per_second: expected a number above 0, got 'soon'"
+    assert said == f"error: {path}, line 2: {wrong}"
     assert not (tmp_path / "report").exists()
 
 

@@ -43,16 +43,16 @@ def test_lines_are_read(tmp_path: Path, start: bytes) -> None:
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        ("flat_ps,2,1,128,fast", "line 2, column examples_per_second: expected a number above 0, "
+        ("flat_ps,2,1,128,fast", "line 2: examples_per_second: expected a number above 0, "
          "got 'fast'"),
-        ("flat_ps,2,1,128,", "column examples_per_second: expected a number above 0, got nothing"),
-        ("flat_ps,2,1,128,-3", "column examples_per_second: expected a number above 0, got '-3'"),
-        ("flat_ps,2,1,128,0", "column examples_per_second: expected a number above 0, got '0'"),
-        ("flat_ps,2,1,128,nan", "column examples_per_second: expected a number above 0"),
-        ("flat_ps,2,1,128,inf", "column examples_per_second: expected a number above 0"),
-        ("flat_ps,two,1,128,5", "column trainers: expected a whole number above 0, got 'two'"),
-        ("flat_ps,2,0,128,5", "column threads: expected a whole number above 0, got '0'"),
-        ("flat_ps,2,1,1.5,5", "column batch: expected a whole number above 0, got '1.5'"),
+        ("flat_ps,2,1,128,", "examples_per_second: missing; expected a number above 0"),
+        ("flat_ps,2,1,128,-3", "examples_per_second: expected a number above 0, got -3"),
+        ("flat_ps,2,1,128,0", "examples_per_second: expected a number above 0, got 0"),
+        ("flat_ps,2,1,128,nan", "examples_per_second: expected a number above 0"),
+        ("flat_ps,2,1,128,inf", "examples_per_second: expected a number above 0"),
+        ("flat_ps,two,1,128,5", "trainers: expected an integer of at least 1, got 'two'"),
+        ("flat_ps,2,0,128,5", "threads: expected an integer of at least 1, got 0"),
+        ("flat_ps,2,1,1.5,5", "batch: expected an integer of at least 1, got 1.5"),
         (",2,1,128,5", "line 2: expected a key or a strategy, got neither"),
         ("flat_ps,2,1,128", "line 2: expected 5 cells, got 4"),
         ("flat_ps,2,1,128,5,7", "line 2: expected 5 cells, got 6"),
@@ -71,9 +71,9 @@ def test_all_bad_cells_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as found:
         read_measured(written(tmp_path, text))
     lines = str(found.value).splitlines()
-    assert [line.partition(", ")[2].partition(":")[0] for line in lines] == [
-        "line 2", "line 2, column trainers", "line 2, column examples_per_second",
-        "line 2, column spread", "line 4, column trainers", "line 4, column spread",
+    assert [line.partition(", ")[2].partition(": expected")[0] for line in lines] == [
+        "line 2", "line 2: trainers", "line 2: examples_per_second", "line 2: spread",
+        "line 4: trainers", "line 4: spread",
     ]  # fmt: skip
     assert "'5' has none" in lines[3]
 
