@@ -380,7 +380,7 @@ class Cluster(Section):
     format: int = FORMAT
     """Which version of the program wrote it; in a file it has to be said: 1."""
     extends: str | None = None
-    """Another profile, by its name or file: what this one does not say is that one's. Sections are
+    """Another profile, by its name or file: what is left out here is taken from there. Sections are
     joined, of ``costs`` and ``threads`` price by price; lists are replaced. Nothing keeps it: what
     has been read is whole."""
     name: str

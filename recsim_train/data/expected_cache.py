@@ -126,7 +126,8 @@ class ExpectedCache(CacheSteps):
 
 
 def _mean_of(rows: Rows, start: int, stop: int, *, own: bool) -> NDArray[np.float64]:
-    """Of some trainers; ``own``: the first one's shard counts as that of each, which has one."""
+    """The mean row of trainers ``start`` to ``stop``; ``own``: each has a shard of its own, whose
+    rows are counted in the place of the first one's."""
     found = rows[start:stop].copy()
     for n in range(start + 1, stop) if own else ():
         found[n - start, [start, n]] = found[n - start, [n, start]]

@@ -116,7 +116,7 @@ class Route:
         self.flows = max(source.standing, target.standing)
         """As many move side by side."""
         self.out, self.into = self.flows / source.standing, self.flows / target.standing
-        """Of them, those at one sender, at one receiver."""
+        """How many of these flows one sender has, and how many one receiver."""
         self.kind: Kind | None = None
         """Of its bytes."""
         self.handled: Sequence[Kind] | None = None
