@@ -144,8 +144,8 @@ class Rung(NamedTuple):
 
     level: Level
     above: float
-    """By how much a whole prediction is above it, relative. More were 7 % of 353 drawn designs after
-    the first, 2 % of 53 after the second level."""
+    """By how much a whole prediction is above it, relative. More were 7 % of 353 drawn designs
+    after the first, 2 % of 53 after the second level."""
     most: int
     """None gets there of which so many others promise more."""
 
