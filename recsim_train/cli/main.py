@@ -53,7 +53,7 @@ app.command(
     epilog=examples(
         "simulate experiments/quickstart.yaml --cluster reference-2core",
         "simulate experiments/quickstart.yaml --set 'roles.trainers=[1, 2, 4]'",
-        "simulate runs/quickstart-recommend/1-flat_ps",
+        "simulate runs/quickstart-recommendation/1-flat_ps",
     ),
 )(guarded(simulate.simulate))
 app.command(

@@ -66,7 +66,7 @@ class Recommended:
     barriers: tuple[Obstacle, ...] = ()
     """Where the target is not met: what keeps the best design from it."""
     would: Changes = field(default_factory=Changes)
-    """The same: what would not."""
+    """The same: what would be enough."""
 
     @property
     def wanted(self) -> Demand:

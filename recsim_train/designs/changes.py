@@ -28,8 +28,6 @@ _SPLITS = (2, 4, 8)
 """The same of processes among which a host's cores are divided."""
 _MOST_PAIRS = 2
 """Pairs of changes that are named, where no single one is enough."""
-_SECONDS = 10.0
-"""Of CPU for each bound. Where one takes more no pairs are tried: an answer waits for it."""
 
 
 class _Step(NamedTuple):
@@ -54,10 +52,11 @@ def changes(
     *,
     processes: int = 1,
     caller: Caller = NOBODY,
-    seconds: float = _SECONDS,
+    seconds: float | None = BOUND_IN_RACKS.seconds,
 ) -> Changes:
     """Of each kind the smallest change that is enough by the bounds; where none is by itself, the
-    smallest of two kinds together. ``seconds``: of CPU, for each."""
+    smallest of two kinds together. ``seconds``: of CPU, for each; where one takes more no pairs are
+    tried, since an answer waits for them."""
     job = design.candidate.job
     start = job.case
     more = _hosts(start)
@@ -109,7 +108,7 @@ class _Bounds:
     """Bounds of a design after changes; each is asked once, as long as there is time."""
 
     def __init__(
-        self, design: Design, start: Case, processes: int, caller: Caller, seconds: float
+        self, design: Design, start: Case, processes: int, caller: Caller, seconds: float | None
     ) -> None:
         self._origin, self._start = design.candidate.origin, start
         self._processes, self._caller = processes, caller

@@ -1,11 +1,12 @@
 """The search: bounds of all designs, then the most promising ones by ever longer simulations.
 
 Nothing is simulated that does not fit, costs more than there is, or is kept from the target by a
-bound. What a design may give at most follows from its bound, and later from its longest simulation
-and how far such ones are from a whole prediction (`recsim_train.evaluate.levels.RUNGS`). Always
-those that promise most, by that, are simulated one level further; what lies one step beside the
-best joins them where the search leaves it open. It ends where no other design promises more than
-the best whole prediction gives, or where the levels' numbers of simulations are spent.
+bound while others are not. What a design may give at most follows from its bound, and later from
+its longest simulation and how far such ones are from a whole prediction
+(`recsim_train.evaluate.levels.RUNGS`). Always those that promise most, by that, are simulated one
+level further; what lies one step beside the best joins them where the search leaves it open. It
+ends where no other design promises more than the best whole prediction gives, or where those that
+do are behind too many others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from recsim_train.evaluate.levels import (
     BOUND,
     LEAST,
     RUNGS,
+    SOUNDED,
     TOGETHER,
     Level,
     requests_of,
@@ -39,8 +41,6 @@ from recsim_train.session.caller import Caller
 from recsim_train.trace.binding import CLASSES, LINKS
 
 STAGES = len(RUNGS)
-_SOUNDED = 2
-"""Designs of each strategy that are looked at first."""
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ class Searcher:
         self._workers, self._caller = Workers(processes), caller
         self._memo = Memo() if memo is None else memo
         self._began = time.perf_counter()
-        self._left: list[Design] = []
+        self._there: list[Design] = []
         """Designs that are worth a simulation."""
         self._beside: set[tuple[int, FewerBytes]] = set()
         """Designs beside which it has looked, and how far."""
@@ -208,17 +208,17 @@ class Searcher:
             with self._workers:
                 self._all()
         except KeyboardInterrupt:
-            if not self.found.whole:
-                raise
+            if not (self.found.by_bounds or self.found.simulated):
+                raise  # of few bounds there is no answer
             self.found.stopped = True
-        self.found.left_out = self._open_ones()
+        self.found.left_out = self._left_out()
         self.found.seconds = time.perf_counter() - self._began
         return self.found
 
     def _all(self) -> None:
-        self._left = self._open(self.found.designs)
+        self._there = self._worth_it(self.found.designs)
         self.found.by_bounds = time.perf_counter() - self._began
-        if best := min(self._left, key=self._place, default=None):
+        if best := min(self._there, key=self._place, default=None):
             self._caller.say(
                 f"by bounds alone, nothing simulated: {best.kind} on {best.candidate.hosts} hosts "
                 f"may give up to {text.rate(best.bound)} examples/s; simulations follow, and "
@@ -226,17 +226,18 @@ class Searcher:
             )
         while following := self._next():
             self._simulate(following, following[0].rounds)
-            self._look_beside()
+            self._add_beside()
 
     def _next(self) -> list[Design]:
-        """Those to simulate one level further: all of the same one, and none, where nothing may be
-        better than what is known, or too many promise more."""
+        """Designs to simulate one level further, the same one for all. There are none where nothing
+        promises more than the best whole prediction, or where those that do are behind too many
+        others."""
         wanted = self.found.wanted
-        margins = [1.0 - d.surely(wanted) / d.eps for d in self._left if d.whole and d.eps]
+        margins = [1.0 - d.surely(wanted) / d.eps for d in self._there if d.whole and d.eps]
         self._margin = median(margins) if margins else BELOW
         promise = self._promises()
-        there = sorted((promise(d), d.number, d) for d in self._left)
-        best = min((self._place(d) for d in self._left if d.whole), default=(inf,))
+        there = sorted((promise(d), d.number, d) for d in self._there)
+        best = min((self._place(d) for d in self._there if d.whole), default=(inf,))
         waiting = [
             (place < best, d)
             for rank, (place, _, d) in enumerate(there)
@@ -244,32 +245,32 @@ class Searcher:
         ]
         ahead = [d for better, d in waiting if better][:TOGETHER]
         if not ahead:  # beside the best some that are not as good, but known as well
-            some = max(0, LEAST - sum(d.whole for d in self._left))
+            some = max(0, LEAST - sum(d.whole for d in self._there))
             ahead = [d for _, d in waiting if d.rounds == STAGES - 1][:some]
         return [d for d in ahead if d.rounds == ahead[0].rounds]
 
-    def _open(self, designs: Sequence[Design]) -> list[Design]:
+    def _worth_it(self, designs: Sequence[Design]) -> list[Design]:
         """Of new designs those that are worth a simulation."""
         found, wanted = self.found, self.found.wanted
         paid = [d for d in designs if wanted.affordable(d.candidate)]
         found.beyond_budget += len(designs) - len(paid)
-        self._look(paid)
+        self._find_bounds(paid)
         there = [d for d in paid if d.bound > 0.0]
-        left = [d for d in there if wanted.enough(d.bound)]
+        left = [d for d in there if wanted.enough(d.most)]
         found.barred += len(there) - len(left)
         # where none can reach it the best is still wanted, to say by how much
-        hopeless = not left and not any(wanted.enough(d.bound) for d in self._left)
+        hopeless = not left and not any(wanted.enough(d.most) for d in self._there)
         return there if hopeless else left
 
-    def _look_beside(self) -> None:
+    def _add_beside(self) -> None:
         """Add what lies one step beside the best, once."""
         found, fewer = self.found, FewerBytes.NO
-        best = min((d for d in self._left if d.eps), key=self._place, default=None)
+        best = min((d for d in self._there if d.eps), key=self._place, default=None)
         if best is None:
             return
         if best.needs_bytes:
-            may_meet = (found.wanted.enough(self._held(d, d.most)) for d in self._left)
-            fewer = FewerBytes.ALIKE if any(may_meet) else FewerBytes.ROUNDED
+            met = any(found.wanted.enough(self._held(d, d.most)) for d in self._there)
+            fewer = FewerBytes.ALIKE if met else FewerBytes.ROUNDED
         if (best.number, fewer) in self._beside:
             return
         self._beside.add((best.number, fewer))
@@ -280,16 +281,16 @@ class Searcher:
                 known.add(candidate.job.identity)
                 new.append(Design(len(found.designs) + len(new), candidate))
         found.designs += new
-        self._left += self._open(new)
+        self._there += self._worth_it(new)
 
-    def _open_ones(self) -> list[Design]:
+    def _left_out(self) -> list[Design]:
         wanted = self.found.wanted
-        best = min((self._place(d) for d in self._left if d.whole), default=(inf,))
+        best = min((self._place(d) for d in self._there if d.whole), default=(inf,))
 
         def most(design: Design) -> tuple[float, ...]:
             return wanted.order(design.candidate, self._held(design, design.most))
 
-        left = [d for d in self._left if not (d.whole or d.ended) and most(d) < best]
+        left = [d for d in self._there if not (d.whole or d.ended) and most(d) < best]
         return sorted(left, key=most)
 
     def _place(self, design: Design) -> tuple[float, ...]:
@@ -300,7 +301,7 @@ class Searcher:
     def _promises(self) -> Callable[[Design], tuple[float, ...]]:
         """By what each design may give at most: of its bound the share that those like it reach,
         and later what its longest simulation leaves open."""
-        reached = _reached(self._left)
+        reached = _reached(self._there)
 
         def promise(design: Design) -> tuple[float, ...]:
             if design.whole:
@@ -320,24 +321,24 @@ class Searcher:
             return design.surely(wanted)
         return eps if wanted.likely or wanted.target is None else eps * (1.0 - self._margin)
 
-    def _look(self, designs: Sequence[Design]) -> None:
+    def _find_bounds(self, designs: Sequence[Design]) -> None:
         """At all of them; but where the quickest of a strategy take too long, at none but those."""
         kinds: dict[str, list[Design]] = {}
         for design in designs:
             kinds.setdefault(design.kind, []).append(design)
         first = [
-            design for own in kinds.values() for design in sorted(own, key=_requests)[:_SOUNDED]
+            design for own in kinds.values() for design in sorted(own, key=_requests)[:SOUNDED]
         ]
-        slow = self._look_at(first)
+        slow = self._bounds_of(first)
         slow_kinds = {d.kind for d in slow} - {d.kind for d in first if d not in slow}
         rest = [d for d in designs if d.known is None]
-        self._look_at([d for d in rest if d.kind not in slow_kinds])
+        self._bounds_of([d for d in rest if d.kind not in slow_kinds])
         left_out = (d.kind for d in rest if d.kind in slow_kinds)
         self.found.failures.update(
             f"{kind}: bounds of its quickest designs took too long" for kind in left_out
         )
 
-    def _look_at(self, designs: Sequence[Design]) -> list[Design]:
+    def _bounds_of(self, designs: Sequence[Design]) -> list[Design]:
         """Returns those that took too long."""
         slow = []
         title = f"bounds of {len(designs):,} designs"

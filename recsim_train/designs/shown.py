@@ -162,8 +162,8 @@ def document(
     tried = [evaluated(answer.found)]
     if left := answer.found.left_out:
         tried.append(
-            f"{len(left):,} that might be better by what is known of them were left out for time; "
-            f"what promises most of them: {left[0].kind} on {divided(left[0])}, at most "
+            f"{len(left):,} that might be better by what is known of them were not simulated in "
+            f"full, since others promise more; the first: {left[0].kind} on {divided(left[0])}, at most "
             f"{text.rate(left[0].most)} examples/s"
         )
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]

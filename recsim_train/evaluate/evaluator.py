@@ -229,7 +229,7 @@ class Workers:
             self.__exit__()
             if isinstance(error, BrokenProcessPool):
                 raise RunFailed(
-                    "a process of the sweep died (is there enough memory for --jobs of them?); "
+                    "a process that simulated died (is there enough memory for --jobs of them?); "
                     "what is finished is kept, --resume goes on"
                 ) from None
             raise

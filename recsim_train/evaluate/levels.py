@@ -1,6 +1,6 @@
 """The levels at which a case is simulated: how long, and by how many representatives.
 
-All numbers that say how much simulation an answer costs are rows of one table. What a level changes
+All numbers that say how much simulation an answer costs stand here. What a level changes
 of a case are overrides (`at`), so that it can be printed, and repeated by hand.
 """
 
@@ -119,7 +119,7 @@ RACE = Level(
     "race", "rate", Length(4, 60, requests=16_000, warmup=2, ends=True, precision=0.02),
     Few(loops=128, least=2), ShortRuns(0, always=True), spans=False, seconds=120.0,
 )  # fmt: skip
-"""Of the designs that a search has left."""
+"""The second one, of the designs that are still promising."""
 FINAL = Level("final")
 """Any prediction."""
 USUAL = Level("usual", steps=Length(16), few=Few(100, loops=64, least=4))
@@ -147,10 +147,13 @@ class Rung(NamedTuple):
     """By how much a whole prediction is above it, relative. More were 7 % of 353 drawn designs
     after the first, 2 % of 53 after the second level."""
     most: int
-    """None gets there of which so many others promise more."""
+    """Only so many that promise most get there."""
 
 
 RUNGS = (Rung(SCREEN, 0.20, 48), Rung(RACE, 0.04, 12), Rung(INTERVAL, 0.0, 4))
+SOUNDED = 2
+"""Designs of each strategy whose bounds are asked for first: where these take too long, so do those
+of its others."""
 LEAST, TOGETHER = 4, 8
 """Designs that an answer has as whole predictions, where there are as many; those that are
 simulated before others are chosen by what is known then."""

@@ -1,9 +1,9 @@
 """A sweep's settings as axes, and what it answers of each: which value to take, or that it makes no
 difference.
 
-For each setting, points are compared that are equal in all others. Those whose 90 % interval
-reaches that of the fastest tie, as everywhere (`recsim_train.report.winner`): a dearer value is
-worth it only where it does not tie with a cheaper one. Where the setting changes how many examples
+For each setting, points are compared that are equal in all others. Those tie that cannot be told
+apart, as everywhere (`recsim_train.report.winner`): a dearer value is worth it only where it does
+not tie with a cheaper one. Where the setting changes how many examples
 a step of the job processes, the work is another, and the answer is how the throughput grows.
 """
 

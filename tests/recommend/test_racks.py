@@ -164,7 +164,7 @@ def test_designs_that_fall_make_room_for_others(
             eps = eps if falls else 100.0 + design.number
             design.row, design.rounds = Row(examples_per_second=eps), stage + 1
 
-    monkeypatch.setattr(searcher, "_look", look)
+    monkeypatch.setattr(searcher, "_find_bounds", look)
     monkeypatch.setattr(searcher, "_simulate", simulated)
     found = searcher.run()
     best = answer_of(found).chosen

@@ -237,7 +237,7 @@ def test_a_design_is_thought_to_reach_what_those_like_it_do(spaces: Spaces) -> N
 def following(designs: list[Design], space: Space, wanted: Demand) -> Design:
     """Which of them is simulated next."""
     search = Searcher(space, wanted, 1, NOBODY)
-    search._left = designs
+    search._there = designs
     return search._next()[0]
 
 
@@ -280,9 +280,9 @@ def test_it_ends_where_no_other_promises_more_and_says_what_was_left_out(spaces:
         designs = simulated(space, known | {0: (110.0, 115.0), 1: (90.0, 200.0)})
         designs[0].rounds = STAGES
         search = Searcher(space, Demand(), 1, NOBODY)
-        search._left = designs
-        assert len(search._open_ones()) == left
-        assert all(d.bound == 150.0 for d in search._open_ones())
+        search._there = designs
+        assert len(search._left_out()) == left
+        assert all(d.bound == 150.0 for d in search._left_out())
         assert bool([d for d in search._next() if d.rounds == 0]) is bool(left)
 
 
