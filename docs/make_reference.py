@@ -94,7 +94,7 @@ CODES = """\
 | 0 | fine |
 | 1 | a run failed, its model diverged, or output cannot be written; what was measured is kept |
 | 2 | the input is wrong, and that was known before anything started |
-| 3 | `report --max-error` or a gate of `validate` fails, or no design of `recommend` reaches the target |
+| 3 | `report --max-error` or a gate of `validate` fails, or `recommend` says no |
 | 130 | ended by Ctrl-C; finished parts are kept, and the command that goes on is printed |
 | 143 | ended by SIGTERM, in the same way |
 | 141 | nobody reads the output any more, as after `head`; what is on disk is kept |
