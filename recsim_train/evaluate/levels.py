@@ -136,7 +136,8 @@ BORROWED = Level(
 INTERVAL = Level("interval", "interval", what_if=ASKED_MANY, seconds=300.0)
 """Of the best designs of a search."""
 ABOVE_BOUNDS = 0.03
-"""By how much a prediction may be above its asymptotic bound, relative."""
+"""By how much a prediction may be above its asymptotic bound, relative: of 353 drawn designs four
+were more, of ScaleFreeCTR in racks, by up to 6.2 %."""
 
 
 class Rung(NamedTuple):
