@@ -219,10 +219,11 @@ class Searcher:
         self._there = self._worth_it(self.found.designs)
         self.found.by_bounds = time.perf_counter() - self._began
         if best := min(self._there, key=self._place, default=None):
+            hosts = best.candidate.hosts
             self._caller.say(
-                f"by bounds alone, nothing simulated: {best.kind} on {best.candidate.hosts} hosts "
-                f"may give up to {text.rate(best.bound)} examples/s; simulations follow, and "
-                "Ctrl-C asks for the answer so far"
+                f"by bounds alone, nothing simulated: {best.kind} on {hosts} "
+                f"host{'s'[: hosts != 1]} may give up to {text.rate(best.bound)} examples/s; "
+                "simulations follow, and Ctrl-C asks for the answer so far"
             )
         while following := self._next():
             self._simulate(following, following[0].rounds)
