@@ -43,6 +43,8 @@ def at_own_pace(
         many = runtime.folding.standing(loop.loop.trainer) * batch
         examples[sets[loop.name]] += many * iterations
         paces[sets[loop.name]] += many * times * (iterations / least if least else inf)
+    if not all(examples.values()):
+        return dict(allowed)  # one has stood still, and what it would need is not known
     whole = sum(examples.values())
     classes: dict[str, dict[int, float]] = {}
     owned = list(_owned(runtime, sets))
@@ -60,7 +62,7 @@ def at_own_pace(
         for owner, its in mine.items():
             paces[owner] = min(paces[owner], its)
     for resource, parts in _parts(runtime, sets):
-        if resource.name in allowed:
+        if allowed.get(resource.name):
             needs = {
                 owner: parts[owner] * whole / (allowed[resource.name] * examples[owner])
                 for owner in examples
