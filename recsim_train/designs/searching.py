@@ -244,7 +244,8 @@ class Searcher:
             for rank, (place, _, d) in enumerate(there)
             if not (d.whole or d.ended) and rank < RUNGS[d.rounds].most
         ]
-        ahead = [d for better, d in waiting if better][:TOGETHER]
+        ahead = [d for better, d in waiting if better]
+        ahead = ahead[: TOGETHER >> ahead[0].rounds] if ahead else []
         if not ahead:  # beside the best some that are not as good, but known as well
             some = max(0, LEAST - sum(d.whole for d in self._there))
             ahead = [d for _, d in waiting if d.rounds == STAGES - 1][:some]

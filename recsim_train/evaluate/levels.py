@@ -157,7 +157,8 @@ SOUNDED = 2
 of its others."""
 LEAST, TOGETHER = 4, 8
 """Designs that an answer has as whole predictions, where there are as many; those that are
-simulated before others are chosen by what is known then."""
+simulated shortly before others are chosen by what is known then, half as many at each further
+level."""
 BELOW = 0.05
 """Until intervals are known: by how much their lower ends are below predictions, relative."""
 HALVED = Level("halved", few=Few(relative=0.5))
