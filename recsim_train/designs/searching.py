@@ -5,8 +5,8 @@ bound while others are not. What a design may give at most follows from its boun
 its longest simulation and how far such ones are from a whole prediction
 (`recsim_train.evaluate.levels.RUNGS`). Always those that promise most, by that, are simulated one
 level further; what lies one step beside the best joins them where the search leaves it open. It
-ends where no other design promises more than the best whole prediction gives, or where those that
-do are behind too many others.
+ends where no other design promises more than the best whole prediction gives, or where the levels
+have simulated as many as they may.
 """
 
 from __future__ import annotations
@@ -231,25 +231,29 @@ class Searcher:
 
     def _next(self) -> list[Design]:
         """Designs to simulate one level further, the same one for all. There are none where nothing
-        promises more than the best whole prediction, or where those that do are behind too many
-        others."""
+        promises more than the best whole prediction, or where a level has had its most."""
         wanted = self.found.wanted
         margins = [1.0 - d.surely(wanted) / d.eps for d in self._there if d.whole and d.eps]
         self._margin = median(margins) if margins else BELOW
         promise = self._promises()
         there = sorted((promise(d), d.number, d) for d in self._there)
         best = min((self._place(d) for d in self._there if d.whole), default=(inf,))
+        spent = Counter(level for d in self._there for level in range(d.rounds + d.ended))
         waiting = [
             (place < best, d)
-            for rank, (place, _, d) in enumerate(there)
-            if not (d.whole or d.ended) and rank < RUNGS[d.rounds].most
+            for place, _, d in there
+            if not (d.whole or d.ended) and spent[d.rounds] < RUNGS[d.rounds].most
         ]
         ahead = [d for better, d in waiting if better]
-        ahead = ahead[: TOGETHER >> ahead[0].rounds] if ahead else []
+        many = TOGETHER
         if not ahead:  # beside the best some that are not as good, but known as well
-            some = max(0, LEAST - sum(d.whole for d in self._there))
-            ahead = [d for _, d in waiting if d.rounds == STAGES - 1][:some]
-        return [d for d in ahead if d.rounds == ahead[0].rounds]
+            many = max(0, LEAST - sum(d.whole for d in self._there))
+            ahead = [d for _, d in waiting if d.rounds == STAGES - 1]
+        if not ahead:
+            return []
+        level = ahead[0].rounds
+        some = min(many, TOGETHER >> level, RUNGS[level].most - spent[level])
+        return [d for d in ahead[:some] if d.rounds == level]
 
     def _worth_it(self, designs: Sequence[Design]) -> list[Design]:
         """Of new designs those that are worth a simulation."""

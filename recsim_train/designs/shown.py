@@ -163,7 +163,7 @@ def document(
     if left := answer.found.left_out:
         tried.append(
             f"{len(left):,} that might be better by what is known of them were not simulated in "
-            f"full, since others promise more; the first: {left[0].kind} on {divided(left[0])}, "
+            f"full, since as many were as may be; the first: {left[0].kind} on {divided(left[0])}, "
             f"at most {text.rate(left[0].most)} examples/s"
         )
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]

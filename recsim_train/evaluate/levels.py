@@ -148,10 +148,10 @@ class Rung(NamedTuple):
     """By how much a whole prediction is above it, relative. More were 7 % of 353 drawn designs
     after the first, 2 % of 53 after the second level."""
     most: int
-    """Only so many that promise most get there."""
+    """Designs of a search that get there, those first that promise most."""
 
 
-RUNGS = (Rung(SCREEN, 0.20, 48), Rung(RACE, 0.04, 12), Rung(INTERVAL, 0.0, 4))
+RUNGS = (Rung(SCREEN, 0.20, 128), Rung(RACE, 0.04, 24), Rung(INTERVAL, 0.0, 8))
 SOUNDED = 2
 """Designs of each strategy whose bounds are asked for first: where these take too long, so do those
 of its others."""

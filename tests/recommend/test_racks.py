@@ -92,7 +92,7 @@ def test_what_is_recommended_in_racks_is_nearly_the_best(
 ) -> None:
     monkeypatch.setattr(Simulator, "_interval", without_interval)
     # so few go on that it matters which
-    few = [rung._replace(most=most) for rung, most in zip(RUNGS, (48, 3, 2), strict=True)]
+    few = [rung._replace(most=most) for rung, most in zip(RUNGS, (48, 6, 2), strict=True)]
     monkeypatch.setattr("recsim_train.designs.searching.RUNGS", few)
     space = drawn(seed, spaces, large=False)
     assert 5 <= len(space.candidates) <= 16

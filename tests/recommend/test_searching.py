@@ -286,6 +286,32 @@ def test_it_ends_where_no_other_promises_more_and_says_what_was_left_out(spaces:
         assert bool([d for d in search._next() if d.rounds == 0]) is bool(left)
 
 
+def test_no_more_than_a_level_may_get_there(
+    spaces: Spaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = spaces("strategy=flat_ps", strategies="false", hosts=[4, 5, 6], **FEW)
+    few = [rung._replace(most=most) for rung, most in zip(searching.RUNGS, (8, 5, 2), strict=True)]
+    monkeypatch.setattr(searching, "RUNGS", few)
+    search = Searcher(space, Demand(), 1, NOBODY)
+
+    def bounded(designs: list[Design]) -> None:
+        for design in designs:
+            design.known = {"loops": 100.0}
+
+    def simulated(designs: list[Design], stage: int) -> None:
+        for design in designs:  # each falls at every level
+            figure = 90.0 - 30.0 * stage
+            design.row, design.rounds = Row(examples_per_second=figure), stage + 1
+
+    monkeypatch.setattr(search, "_find_bounds", bounded)
+    monkeypatch.setattr(search, "_simulate", simulated)
+    found = search.run()
+    assert len(space.candidates) > 8
+    reached = [sum(d.rounds > stage for d in found.designs) for stage in range(STAGES)]
+    assert reached == [8, 5, 2]
+    assert found.left_out
+
+
 def test_an_answer_by_bounds_is_labelled(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted before anything was simulated."""
     space = spaces("strategy=[flat_ps, allreduce]", hosts=[2, 3], **FEW)
