@@ -155,7 +155,7 @@ RUNGS = (Rung(SCREEN, 0.20, 128), Rung(RACE, 0.04, 24), Rung(INTERVAL, 0.0, 8))
 SOUNDED = 2
 """Designs of each strategy whose bounds are asked for first: where these take too long, so do those
 of its others."""
-LEAST, TOGETHER = 4, 8
+LEAST, TOGETHER = 3, 8
 """Designs that an answer has as whole predictions, where there are as many; those that are
 simulated shortly before others are chosen by what is known then, half as many at each further
 level."""
