@@ -157,11 +157,12 @@ def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
     colocated = bool((record.manifest.get("cluster") or {}).get("colocate"))
     processes = len((record.manifest.get("plan") or {}).get("processes") or ())
     threads = summary.trainers * summary.computing_threads
+    strategy = f"{record.strategy} {record.manifest['strategy'].get('options') or {}}"
     return Entry(
         record,
         summary.examples_per_second or 0.0,
         of_summary(summary) or UNKNOWN,
-        evidence_of(summary, (record.manifest.get("cluster") or {}).get("name")),
+        evidence_of(summary, (record.manifest.get("cluster") or {}).get("name"), strategy),
         (processes, cores_of(summary.facts, colocated) or 0.0, threads, 0.0),
         summary.synchronisation.elp,
     )

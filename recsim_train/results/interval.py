@@ -73,6 +73,8 @@ def of_summary(summary: Summary, seeds: Sequence[float] = ()) -> Interval | None
 
 _OWN = ("model", "links")
 """Causes of error that two strategies do not share."""
+_EQUAL = 1e-9
+"""Relative: throughputs without any error tie where they differ by rounding."""
 _TOGETHER = "all together"
 """All causes together, where they are not known one by one."""
 
@@ -91,6 +93,7 @@ class Evidence:
     prices: str | None
     """The profile whose prices it has."""
     strategy: str
+    """With its options."""
 
 
 def evidence(
@@ -126,20 +129,20 @@ def tie(one: Evidence, other: Evidence) -> bool:
         shared = alike and cause != _TOGETHER and (same or cause not in _OWN)
         apart.append(mine - theirs if shared else hypot(mine, theirs))
     noise = [one.noise or 0.0, other.noise or 0.0]
-    return abs(log(one.eps / other.eps)) <= Z95 * hypot(*noise, *apart)
+    return abs(log(one.eps / other.eps)) <= Z95 * hypot(*noise, *apart) + _EQUAL
 
 
-def evidence_of(summary: Summary, prices: str | None) -> Evidence:
+def evidence_of(summary: Summary, prices: str | None, strategy: str) -> Evidence:
     """`evidence` of a run; a measured one has no prices, and its windows show its chance."""
     eps, facts = summary.examples_per_second or 0.0, summary.facts
     if summary.world == "real":
         noise = ended(eps, summary.ci95)
-        return Evidence(eps, noise, None if noise is None else {}, None, summary.strategy)
+        return Evidence(eps, noise, None if noise is None else {}, None, strategy)
     return evidence(
         eps,
         summary.ci95,
         facts.calibration_ci95,
         facts.calibration_errors,
         prices=prices,
-        strategy=summary.strategy,
+        strategy=strategy,
     )

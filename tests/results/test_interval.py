@@ -11,8 +11,8 @@ import pytest
 from recsim_train.report.findings import compare, headlines
 from recsim_train.report.runs import load_runs
 from recsim_train.report.winner import UNKNOWN, contenders, entry_of_run
-from recsim_train.results.interval import interval, of_summary
-from recsim_train.results.row import Row
+from recsim_train.results.interval import interval, of_summary, tie
+from recsim_train.results.row import Row, row_from
 
 NARROWER = 1.645 / 1.96
 """90 % are narrower than 95 % by the normal distribution."""
@@ -94,3 +94,27 @@ def test_all_who_show_an_interval_show_this_one(tmp_path: Path, factory: Any) ->
     low, high = c.predicted_interval or (0.0, 0.0)
     (said,) = headlines(compare(load_runs([simulated.path])))
     assert f"({low / 1e3:.1f}k to {high / 1e3:.1f}k)" in said
+
+
+def test_figures_without_any_error_tie_where_they_differ_by_rounding() -> None:
+    exact = row_from({"strategy": "flat_ps", "examples_per_second": 0.1 + 0.2,
+                      "calibration_errors": {"prices": 0.1}})  # fmt: skip
+    same, other = replace(exact, examples_per_second=0.3), replace(exact, examples_per_second=0.31)
+    assert exact.examples_per_second != same.examples_per_second
+    assert tie(exact.evidence(), same.evidence())
+    assert not tie(exact.evidence(), other.evidence())
+
+
+def test_a_models_error_is_shared_by_equal_options_only(tmp_path: Path, factory: Any) -> None:
+    """In comparisons of runs as in sweeps and recommendations."""
+    entries = []
+    for options in ({}, {"prefetch": 1}):
+        plan = factory.plan("flat_ps", options)
+        made = factory.outcome(plan)
+        made.facts.calibration_errors = {"model": 0.1}
+        written = factory.write(tmp_path / f"runs{len(entries)}", plan, "simulated", found=made)
+        entries.append(entry_of_run(written))
+    plain, ahead = (replace(entry.evidence, noise=0.0) for entry in entries)
+    near = replace(plain, eps=1.05 * plain.eps)
+    assert not tie(plain, near)
+    assert tie(plain, replace(near, strategy=ahead.strategy))
