@@ -92,7 +92,7 @@ def answer_of(found: Found) -> Recommended:
     wanted, whole = found.wanted, found.whole
     enough = [d for d in whole if d.whole and wanted.enough(d.surely(wanted))]
     asked = (d for d in found.designs if wanted.affordable(d.candidate))
-    may_be = found.unfinished and any(d.known is None or wanted.enough(d.bound) for d in asked)
+    may_be = found.unfinished and any(d.known is None or wanted.enough(d.ceiling) for d in asked)
     met = None if wanted.target is None or (may_be and not enough) else bool(enough)
     among = enough or whole
     among = [d for d in among if not d.candidate.rounded] or among

@@ -103,12 +103,18 @@ class Design:
         return self.rounds == STAGES
 
     @property
+    def ceiling(self) -> float:
+        """Examples per second that a prediction may come to, as far as its bound says."""
+        return self.bound * (1.0 + ABOVE_BOUNDS)
+
+    @property
     def most(self) -> float:
-        """Examples per second that its whole prediction may come to."""
-        most = self.bound * (1.0 + ABOVE_BOUNDS)
-        if self.row is None or self.whole:
-            return most if self.row is None else self.eps or 0.0
-        return min(most, (self.eps or 0.0) * (1.0 + RUNGS[self.rounds - 1].above))
+        """Examples per second that its whole prediction may come to, as far as is known; of one
+        that was made, those of it."""
+        if self.row is None:
+            return self.ceiling
+        eps = self.eps or 0.0
+        return eps if self.whole else min(self.ceiling, eps * (1.0 + RUNGS[self.rounds - 1].above))
 
     @property
     def needs_bytes(self) -> bool:
@@ -235,9 +241,8 @@ class Searcher:
         wanted = self.found.wanted
         margins = [1.0 - d.surely(wanted) / d.eps for d in self._there if d.whole and d.eps]
         self._margin = median(margins) if margins else BELOW
-        promise = self._promises()
+        promise, best = self._promises(), self._best
         there = sorted((promise(d), d.number, d) for d in self._there)
-        best = min((self._place(d) for d in self._there if d.whole), default=(inf,))
         spent = Counter(level for d in self._there for level in range(d.rounds + d.ended))
         waiting = [
             (place < best, d)
@@ -262,10 +267,10 @@ class Searcher:
         found.beyond_budget += len(designs) - len(paid)
         self._find_bounds(paid)
         there = [d for d in paid if d.bound > 0.0]
-        left = [d for d in there if wanted.enough(d.most)]
+        left = [d for d in there if wanted.enough(d.ceiling)]
         found.barred += len(there) - len(left)
         # where none can reach it the best is still wanted, to say by how much
-        hopeless = not left and not any(wanted.enough(d.most) for d in self._there)
+        hopeless = not left and not any(wanted.enough(d.ceiling) for d in self._there)
         return there if hopeless else left
 
     def _add_beside(self) -> None:
@@ -289,15 +294,15 @@ class Searcher:
         found.designs += new
         self._there += self._worth_it(new)
 
+    @property
+    def _best(self) -> tuple[float, ...]:
+        """The place of the best whole prediction."""
+        return min((self._place(d) for d in self._there if d.whole), default=(inf,))
+
     def _left_out(self) -> list[Design]:
-        wanted = self.found.wanted
-        best = min((self._place(d) for d in self._there if d.whole), default=(inf,))
-
-        def most(design: Design) -> tuple[float, ...]:
-            return wanted.order(design.candidate, self._held(design, design.most))
-
-        left = [d for d in self._there if not (d.whole or d.ended) and most(d) < best]
-        return sorted(left, key=most)
+        best = self._best
+        waiting = (d for d in self._there if not (d.whole or d.ended))
+        return sorted((d for d in waiting if self._at_most(d) < best), key=self._at_most)
 
     def _place(self, design: Design) -> tuple[float, ...]:
         """By what it is thought to give; before any simulation by its bound."""
@@ -310,14 +315,15 @@ class Searcher:
         reached = _reached(self._there)
 
         def promise(design: Design) -> tuple[float, ...]:
-            if design.whole:
-                return self._place(design)
-            most = design.most
-            if design.rounds == 0:
-                most *= min(1.0, reached(design) * (1.0 + RUNGS[0].above))
-            return self.found.wanted.order(design.candidate, self._held(design, most))
+            more = 1.0 if design.rounds else reached(design) * (1.0 + RUNGS[0].above)
+            return self._at_most(design, min(1.0, more))
 
         return promise
+
+    def _at_most(self, design: Design, share: float = 1.0) -> tuple[float, ...]:
+        """By such a share of the most that a design may give."""
+        held = self._held(design, design.most * share)
+        return self.found.wanted.order(design.candidate, held)
 
     def _held(self, design: Design, eps: float) -> float:
         """What of so many examples per second is held to the target: of an interval its lower end,
@@ -328,7 +334,8 @@ class Searcher:
         return eps if wanted.likely or wanted.target is None else eps * (1.0 - self._margin)
 
     def _find_bounds(self, designs: Sequence[Design]) -> None:
-        """At all of them; but where the quickest of a strategy take too long, at none but those."""
+        """Of all of them; but where those of the quickest of a strategy take too long, of no other
+        one of it."""
         kinds: dict[str, list[Design]] = {}
         for design in designs:
             kinds.setdefault(design.kind, []).append(design)
