@@ -26,7 +26,7 @@ from recsim_train.report.drawing import (
     tip,
     wrapped,
 )
-from recsim_train.report.winner import UNKNOWN, best_row
+from recsim_train.report.winner import best_row
 from recsim_train.sweep.answers import SCALING, Axis
 from recsim_train.sweep.findings import SweepFindings, binding
 
@@ -62,11 +62,11 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
         rows = [dot.row for dot in line.dots]
         speed = [r.examples_per_second or 0.0 for r in rows]
         fill, marker = LINES[k % len(LINES)], MARKERS[k % len(MARKERS)]
-        ends = [r.interval90() or UNKNOWN for r in rows]
-        half = [0.0 if i == UNKNOWN else (i[1] - i[0]) / 2 for i in ends]
+        ends = [r.interval90() or (eps, eps) for r, eps in zip(rows, speed, strict=True)]
+        around = [(eps - low, high - eps) for eps, (low, high) in zip(speed, ends, strict=True)]
         axes.errorbar(
-            at, speed, yerr=half, color=fill, marker=marker, markersize=5, capsize=2.5,
-            linewidth=1.8, elinewidth=1.0, label=line.label, zorder=3,
+            at, speed, yerr=[*zip(*around, strict=True)], color=fill, marker=marker,
+            markersize=5, capsize=2.5, linewidth=1.8, elinewidth=1.0, label=line.label, zorder=3,
         )  # fmt: skip
         for place, dot, eps in zip(at, line.dots, speed, strict=True):
             said = f"{line.label}, {x.label} {written(dot.value)}: {text.rate(eps)} examples/s"

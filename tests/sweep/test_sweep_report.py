@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.axes import Axes
 from rich.console import Console
 
 from recsim_train.config.errors import UserError
@@ -114,6 +115,30 @@ def test_names_only(tmp_path: Path) -> None:
     assert found.x is None
     assert found.lines == []
     assert set(by_name(draw(found))) == {"map"}
+
+
+def test_whiskers_end_where_intervals_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where these reach further up than down; of what has none there are none."""
+    drawn: list[Any] = []
+    errorbar = Axes.errorbar
+
+    def seen(self: Axes, at: Any, speed: Any, yerr: Any, **how: Any) -> Any:
+        drawn.append([(y - low, y + high) for y, low, high in zip(speed, *yerr, strict=True)])
+        return errorbar(self, at, speed, yerr=yerr, **how)
+
+    monkeypatch.setattr(Axes, "errorbar", seen)
+    wide = {"calibration_low": 80.0, "calibration_high": 190.0}
+    bare = {"calibration_low": None, "calibration_high": None}
+    found = sweep(
+        tmp_path, [at(1, 100.0, 0.01, **wide), at(2, 150.0, 0.02), at(4, 160.0, 0.1, **bare)]
+    )
+    assert by_name(draw(found))["scaling"]
+    ends = [row.interval90() or (160.0, 160.0) for row in found.done]
+    assert ends[0][1] - 100.0 > 2 * (100.0 - ends[0][0])
+    assert ends[2] == (160.0, 160.0)
+    for line in drawn:
+        assert line == [pytest.approx(pair) for pair in ends]
+    assert drawn
 
 
 def test_figures_are_the_same_bytes_every_time(tmp_path: Path) -> None:
