@@ -113,12 +113,12 @@ def run(
     *,
     execution: Execution | None = None,
 ) -> Experiment:
-    """A run of calibration's own, which reads the text at ``path``."""
+    """A run of calibration's own, which reads the file at ``path``."""
     rules = {"batch_size": batch, "steps": steps, "warmup_steps": 20}
     return Experiment(
         name="calibration",
         model=setting.model(),
-        data=Data(path=str(path), eval_rows=0),
+        data=Data(path=(str(path),), eval_rows=0),
         roles=roles,
         training=training().model_copy(update=rules),
         execution=execution or Execution(),

@@ -16,7 +16,7 @@ from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.experiment import Experiment, Roles, StrategyChoice, Synthetic
-from recsim_train.data.text import write_criteo
+from recsim_train.data.generated import write_generated
 from recsim_train.strategy.base import (
     EMBEDDING,
     TRAINERS,
@@ -106,8 +106,8 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     found, members = [], talk.trainers_on(cores)
     with talk.known(Meet):
         for number, run in enumerate(_RUNS[: runs_of(quick=quick)]):
-            path, steps = folder / f"meet-{number}.tsv", run.steps // 4 if quick else run.steps
-            write_criteo(path, run.setting.model(), Synthetic(rows=_ROWS, seed=53), _ROWS)
+            path, steps = folder / f"meet-{number}.parquet", run.steps // 4 if quick else run.steps
+            write_generated(path, run.setting.model(), Synthetic(rows=_ROWS, seed=53), _ROWS)
             spec = _experiment(run._replace(steps=steps), path, members)
             done = OwnRun.of(*talk.outcome_of(spec))
             work = meeting_work(run.does, 4 * dense_parameters(spec.model), members)

@@ -32,7 +32,8 @@ WIRE_PRIORS = _usual(
     "message", "gloo_message", "wire_byte", "shared_byte",
 )  # fmt: skip
 READ_PRIORS = _usual(
-    "parse_row", "skip_row", "synthesize_row", "synthesize_id", "feed_batch",
+    "read_row", "read_number", "read_id", "read_text", "synthesize_row", "synthesize_id",
+    "feed_batch",
 )  # fmt: skip
 MEETING_PRIORS = _usual(
     "collective_message", "reduced_byte", "exchanged_byte",

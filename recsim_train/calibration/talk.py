@@ -27,7 +27,7 @@ from recsim_train.config.experiment import (
     StrategyChoice,
     Synthetic,
 )
-from recsim_train.data.text import write_criteo
+from recsim_train.data.generated import write_generated
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -183,9 +183,9 @@ def run_of(
 ) -> Experiment:
     """The experiment of one of `RUNS`, whose rows lie in the folder."""
     asks, setting, batch, _ = RUNS[number]
-    path = folder / f"talk-{number}.tsv"
+    path = folder / f"talk-{number}.parquet"
     if not path.exists():
-        write_criteo(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
+        write_generated(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
     return experiment(asks, setting, batch, trainers, steps, path, execution)
 
 
@@ -282,7 +282,7 @@ def experiment(
     path: Path,
     execution: Execution,
 ) -> Experiment:
-    """A run of `Talk` that reads text."""
+    """A run of `Talk` that reads a file."""
     roles = Roles(trainers=trainers, embedding_servers=1, dense_servers=1)
     choice = StrategyChoice(kind=Talk.kind, options={"asks": asks})
     return grid.run(setting, batch, steps, path, roles, choice, execution=execution)

@@ -39,7 +39,7 @@ def generate(
 
     spec = calls.load(experiment, overrides=set_ or ()).experiment
     settings = spec.data
-    target = out or (Path(settings.path) if settings.path else None)
+    target = out or (Path(settings.path[0]) if settings.path else None)
     if target is None:
         raise UserError("the experiment names no data.path: say where to write with --out FILE")
     if target.exists() and not force:
@@ -70,7 +70,7 @@ def profile(
     study = calls.load(experiment, overrides=set_ or ())
     ensure_data(study.points[0], common.caller())
     spec = study.experiment
-    statistics = profile_stream(spec.model, spec.data, spec.training.batch_size, batches)
+    statistics = profile_stream(spec.model, spec.data, spec.training.batch_size, batches, spec.seed)
     if json:
         common.print_json(statistics)
         return

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs, Host
+from recsim_train.config.columns import check_columns, write_out_columns
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
     MOST_THREADS,
@@ -17,10 +18,9 @@ from recsim_train.config.experiment import (
     Model,
     Recovery,
 )
-from recsim_train.config.formats import FORMATS, WITHOUT_PATH, source_of, unfit
+from recsim_train.config.formats import WITHOUT_PATH, unfit
 from recsim_train.config.measured import SHAPE, MeasuredOperation
 from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
-from recsim_train.config.sweep import written
 from recsim_train.config.topology import MixedHosts, Stragglers, Traffic
 
 _WITHOUT = {
@@ -73,58 +73,63 @@ def check_model(model: Model, mistakes: Mistakes) -> None:
             mistakes.add(("model", key), f"the last width must equal {what}, got {widths[-1]}")
 
 
-def take_lists_of_files(raw: Any, mistakes: Mistakes) -> Any:
-    """The section ``data`` without lists where one file is named; each is a finding."""
+def write_out_data(raw: Any, mistakes: Mistakes) -> Any:
+    """The section ``data`` with lists where one file or one name may stand."""
     if not isinstance(raw, dict):
         return raw
     for key in _WITHOUT:
-        if isinstance(files := raw.get(key), list):
-            points = [f"{{data.{key}: {written(file)}}}" for file in files[:2]] or ["..."]
-            more = ", ..." if len(files) > 2 else ""
-            mistakes.add(
-                ("data", key),
-                f"expected one file, got a list of {len(files)}; for an experiment with each of "
-                f"them: sweep.points=[{', '.join(points)}{more}]",
-            )
-            raw = {**raw, key: None}
-    return raw
+        if isinstance(raw.get(key), str):
+            raw = {**raw, key: [raw[key]]}
+    return write_out_columns(raw, mistakes)
 
 
 def check_data(data: Data, mistakes: Mistakes) -> None:
     """Files that are files, other rows held out than trained on, and enough of them."""
     for key, otherwise in _WITHOUT.items():
-        name = getattr(data, key)
-        if name is None:
-            continue
-        if not name.strip():
-            mistakes.add(("data", key), f"expected a file, got empty text; {otherwise}")
-        elif _URL.match(name):
-            mistakes.add(
-                ("data", key),
-                f"expected a file of this machine, got the URL {shown(name)}: fetch it first",
-            )
-    path, eval_path = data.path, data.eval_path
-    both = {os.path.abspath(name) for name in (path, eval_path) if name}
-    if path and eval_path and data.eval_rows and len(both) == 1:
-        mistakes.add(("data", "eval_path"), SAME_ROWS.format(path=path, eval_path=eval_path))
-    if data.malformed_limit > 1.0:
-        mistakes.add(("data", "malformed_limit"), "expected a share of at most 100 %")
-    generated = data.path is None or data.generate
-    rows, held_out = data.synthetic.rows, data.eval_rows
-    if generated and data.eval_path is None and rows <= held_out:
+        names = getattr(data, key)
+        if names == ():
+            mistakes.add(("data", key), f"expected a file, got an empty list; {otherwise}")
+        for name in names or ():
+            if not name.strip():
+                mistakes.add(("data", key), f"expected a file, got empty text; {otherwise}")
+            elif _URL.match(name):
+                mistakes.add(
+                    ("data", key),
+                    f"expected a file of this machine, got the URL {shown(name)}: mount it, or "
+                    "copy it first",
+                )
+    path, eval_path = data.path or (), data.eval_path or ()
+    both = {os.path.abspath(name): name for name in path}
+    for name in eval_path if data.holds_out else ():
+        if (other := both.get(os.path.abspath(name))) is not None:
+            mistakes.add(("data", "eval_path"), SAME_ROWS.format(path=other, eval_path=name))
+    for key in ("malformed_limit", "eval_share"):
+        if (getattr(data, key) or 0.0) > 1.0:
+            mistakes.add(("data", key), "expected a share of at most 100 %")
+    if data.eval_share is not None and "eval_rows" in data.model_fields_set:
+        mistakes.add(("data", "eval_share"), "expected either eval_rows or eval_share")
+    generated = not path or data.generate
+    rows, held_out = data.synthetic.rows, data.eval_rows if data.eval_share is None else 0
+    if generated and not eval_path and rows <= held_out:
         mistakes.add(
             ("data", "synthetic", "rows"),
             f"must exceed data.eval_rows ({held_out}), the rows held out of it, got {rows}",
         )
+    if data.generate and (data.columns or len(path) > 1):
+        mistakes.add(
+            ("data", "generate"), "the generator writes one file of Criteo's columns", at_key=True
+        )
+    if data.columns and not path:
+        mistakes.add(("data", "columns"), "there is no data.path whose columns they could be")
+    check_columns(data.label, data.columns, mistakes)
 
 
 def check_fed(model: Model, data: Data, mistakes: Mistakes) -> None:
-    """A model that files of the data's format can feed."""
-    if data.path is None:
+    """A model that Criteo's columns can feed, where nothing else is said of the files."""
+    if data.path is None or data.columns:
         return
-    known = FORMATS[source_of(data.path)]
-    source = f"the {known.name} {data.path!r} (data.path)"
-    for path, why in unfit(model, known):
+    source = f"the Criteo text {data.named(data.path)!r} (data.path)"
+    for path, why in unfit(model):
         mistakes.add(path, f"{source} {why}; {WITHOUT_PATH}")
 
 

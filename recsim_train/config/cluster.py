@@ -166,11 +166,15 @@ class Costs(Section):
     """One id of a de-duplication by sorting."""
     hashed_id: Annotated[Price, Usual(2e-8)]
     """One id entered into the hash table that finds the rows of an update that are one."""
-    parse_row: Annotated[Price, Usual(1e-6)]
-    """One Criteo text row read, parsed, hashed and batched. Measured in runs of calibration's own
-    program, like the next ones up to `shared_byte`."""
-    skip_row: Annotated[Price, Usual(1e-7)]
-    """One Criteo text row of other loops, read and passed over."""
+    read_row: Annotated[Price, Usual(2e-7)]
+    """One row of a file, its columns apart: decoded, put into its order, batched. Measured in runs
+    of calibration's own program, like the next ones up to `shared_byte`."""
+    read_number: Annotated[Price, Usual(2e-8)]
+    """One value of a numeric column of a file."""
+    read_id: Annotated[Price, Usual(3e-8)]
+    """One id of a file, of one id or of a list, that is a whole number."""
+    read_text: Annotated[Price, Usual(1e-7)]
+    """One id of a file that is hashed."""
     synthesize_row: Annotated[Price, Usual(2e-6)]
     """One row made by the generator, its ids apart."""
     synthesize_id: Annotated[Price, Usual(1e-7)]

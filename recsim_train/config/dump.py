@@ -83,6 +83,10 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
     }
 
 
+_LATER = {"columns": [], "eval_from": "start", "shuffle": True}
+"""Settings of data that came later, as keys of runs without them have it."""
+
+
 def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     """Twelve hexadecimal digits over model, data, roles, training, strategy, placement, requests.
 
@@ -95,13 +99,15 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     data = {
         key: value
         for key, value in settings["data"].items()
-        if key not in ("generate", "malformed_limit")
+        if key not in ("generate", "malformed_limit", "converted")
+        and (key not in _LATER or value != _LATER[key])
     }
     if experiment.data.path is not None:
         del data["synthetic"]
     for key in ("path", "eval_path"):
         if key in data:
-            data[key] = PurePath(data[key]).name
+            names = [PurePath(name).name for name in data[key]]
+            data[key] = names[0] if len(names) == 1 else names
     content = {
         "model": model,
         "data": data,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from recsim_train.config.columns import Column
 from recsim_train.config.sweep import Search, Sweep
 from recsim_train.config.units import (
     Count,
@@ -82,6 +84,8 @@ class Table(Section):
     """Ids per example: exactly this many, or at most where ``variable``."""
     variable: bool = False
     """Whether bags hold 1 to ``ids`` ids instead of exactly ``ids``."""
+    mean_ids: Annotated[float, Field(gt=0.0)] | None = None
+    """variable: ids per example in the mean; none: half of 1 + ``ids``."""
 
 
 class Model(Section):
@@ -136,19 +140,36 @@ class Synthetic(Section):
 
 
 class Data(Section):
-    """Where examples come from: a Criteo-format file, or the generator directly."""
+    """Where examples come from: files of a log, or the generator directly."""
 
-    path: str | None = None
-    """Criteo text (train.txt, day_0, also .gz); null: the generator feeds directly. Relative to
-    the current directory. A model with fewer dense features or tables than there are columns takes
-    the first ones."""
-    eval_path: str | None = None
-    """File of held-out rows, other ones than those of ``path``; null: the first ``eval_rows`` rows
-    of ``path`` are held out."""
+    path: tuple[str, ...] | None = None
+    """A file, a folder, a pattern such as logs/part-*.parquet, or a list of these; files of a
+    pattern or folder in order of name. Parquet, or CSV with a header, which need ``columns``; or
+    Criteo text (train.txt, day_0), of whose columns a model may take the first ones; text also as
+    .gz. null: the generator feeds directly. Relative to the current directory."""
+    label: str | None = None
+    """The column of clicks, 0 or 1."""
+    columns: tuple[Column, ...] = ()
+    """What is read of the files: features, and ids of tables, which follow from it. None: Criteo
+    text. `recsim-train data describe` writes them."""
+    eval_path: tuple[str, ...] | None = None
+    """Files of held-out rows, other ones than those of ``path``; null: rows of ``path`` are held
+    out."""
     eval_rows: Count = 10_000
     """Held-out examples on which loss, AUC and normalised entropy are measured; 0: none."""
+    eval_share: Share | None = None
+    """In place of eval_rows: the same as a share of all rows of the files."""
+    eval_from: Literal["start", "end"] = "start"
+    """Which rows of the files are held out: the first, or the last, as of a log in order of
+    time."""
+    shuffle: bool = True
+    """Whether row groups are dealt in an order drawn anew each epoch, and rows permuted within some
+    16,384 of a loop; false: the files' order."""
+    converted: str | None = None
+    """Folder for what is made of text, and of Parquet files with row groups above 256 MB; null:
+    .recsim-train beside each file."""
     limit_rows: Positive | None = None
-    """Training examples read from the file before it starts again; none: all."""
+    """Training examples read from the files before they start again; none: all."""
     rows: Positive | None = None
     """Examples of one epoch of the data that is meant, which need not be there: what ``simulate
     --epochs`` is of, and nothing else."""
@@ -167,17 +188,39 @@ class Data(Section):
     ones at a time begins when there is room for one."""
 
     @property
+    def holds_out(self) -> bool:
+        """Whether any rows are held out."""
+        return bool(self.eval_rows if self.eval_share is None else self.eval_share)
+
+    @property
+    def hashed(self) -> list[bool]:
+        """Of each table that follows from columns, whether its ids are hashed."""
+        return [
+            column.hash_bucket_size is not None
+            for column in self.columns
+            for _ in (column.name if column.type == "categorical" else ())
+        ]
+
+    @staticmethod
+    def named(paths: Sequence[str]) -> str:
+        """Files in sentences."""
+        return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+    @property
     def said(self) -> str:
         """Where training and held-out rows come from, in one phrase."""
-        source, made = self.path, self.synthetic
-        if source is None:
-            source = f"the generator (data.path is null), {made.rows:,} rows of seed {made.seed}"
-        elif self.generate:
+        made = self.synthetic
+        source = f"the generator (data.path is null), {made.rows:,} rows of seed {made.seed}"
+        if self.path is not None:
+            source = self.named(self.path)
+        if self.path is not None and self.generate:
             source += " (made by the generator where it does not exist)"
         if self.limit_rows is not None:
             source += f", at most {self.limit_rows:,} rows trained on"
-        held_out = f"the first {self.eval_rows:,} rows of {self.eval_path or 'it'}"
-        return f"{source}; held out: {held_out if self.eval_rows else 'none'}"
+        which = "first" if self.eval_from == "start" else "last"
+        rows = f"{self.eval_rows:,} rows" if self.eval_share is None else f"{self.eval_share:.4g}"
+        held_out = f"the {which} {rows} of {self.named(self.eval_path) if self.eval_path else 'it'}"
+        return f"{source}; held out: {held_out if self.holds_out else 'none'}"
 
 
 class Roles(Section):

@@ -16,7 +16,7 @@ from recsim_train.config.checks import (
     check_model,
     check_recovery,
     check_size,
-    take_lists_of_files,
+    write_out_data,
 )
 from recsim_train.config.experiment import Data, Experiment, Model, Validation
 from recsim_train.config.options import Schemas, write_out_strategies
@@ -164,10 +164,10 @@ def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistake
     """The experiment of a document; ConfigErrors with these and all earlier mistakes."""
     take_sweep(document, (), mistakes)
     data = _without_empty_sections(Experiment, document.data)
-    model = write_out_model(data.pop("model", None), mistakes)
-    strategies = write_out_strategies(data.pop("strategy", None), schemas, mistakes)
     if "data" in data:
-        data["data"] = take_lists_of_files(data["data"], mistakes)
+        data["data"] = write_out_data(data["data"], mistakes)
+    model = write_out_model(data.pop("model", None), data.get("data"), mistakes)
+    strategies = write_out_strategies(data.pop("strategy", None), schemas, mistakes)
     if "strategies" in data:
         mistakes.add(("strategies",), "unknown key; did you mean 'strategy'?", at_key=True)
     # Where a part is beyond checking, a sound one takes its place: the rest is still checked.

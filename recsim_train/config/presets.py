@@ -19,12 +19,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
+from recsim_train.config.columns import Columns, tables_of
 from recsim_train.config.experiment import Model, Table
 from recsim_train.config.options import unknown
 from recsim_train.config.problems import KeyPath, Mistakes, shown
 from recsim_train.config.tables import is_integer, rows_of, write_out_tables
 from recsim_train.config.units import IN_SHORT
-from recsim_train.config.validate import check
+from recsim_train.config.validate import check, parse
 
 _KAGGLE_ROWS = (
     1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
@@ -149,11 +152,12 @@ MODEL_KEYS = ("preset", "max_rows")
 _EXPECTED_MODEL = "expected a preset's name or a mapping"
 
 
-def write_out_model(raw: object, mistakes: Mistakes) -> dict[str, Any] | None:
+def write_out_model(raw: object, data: object, mistakes: Mistakes) -> dict[str, Any] | None:
     """The model's fields, or None if there is nothing to check further.
 
     A name; a mapping with ``preset`` and overrides; or all fields. ``tables`` may be written in the
-    forms of `recsim_train.config.tables`; ``max_rows`` caps every table.
+    forms of `recsim_train.config.tables`; ``max_rows`` caps every table. Where the section ``data``
+    has columns, tables and the number of features follow from them.
     """
     path: KeyPath = ("model",)
     if raw is None:
@@ -188,9 +192,27 @@ def write_out_model(raw: object, mistakes: Mistakes) -> dict[str, Any] | None:
     if "tables" in own:
         dim = fields.get("embedding_dim")
         fields["tables"] = write_out_tables(own["tables"], dim, mistakes)
+    if (found := _of_columns(data)) is not None:
+        for key, value in found.items():
+            if own.get(key) not in (None, value) and fields.get(key) != value:
+                mistakes.add((*path, key), "follows from data.columns: leave it out")
+        fields |= found
     if raw.get("max_rows") is not None:
         fields["tables"] = _capped(fields.get("tables"), raw["max_rows"], mistakes)
     return fields
+
+
+def _of_columns(data: object) -> dict[str, Any] | None:
+    """What follows from the columns of the section ``data``; None: it has none that are sound."""
+    given = data.get("columns") if isinstance(data, dict) else None
+    if not given:
+        return None
+    try:
+        columns = parse(Columns, {"columns": given}).columns
+    except ValidationError:
+        return None
+    features = sum(len(column.name) for column in columns if column.type == "numeric")
+    return {"dense_features": features, "tables": tables_of(columns)}
 
 
 def _capped(tables: object, most: object, mistakes: Mistakes) -> object:

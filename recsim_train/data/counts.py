@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -115,6 +114,8 @@ _EXACT_BATCH = 3_000_000
 """Ids of one batch from which on none is counted."""
 _KEPT_COUNTS = 500_000
 """Counts that are kept in the form in which they are asked for."""
+_LOOPS_READ = 32
+"""Loops of which each one's own rows are read of files: each holds some megabytes."""
 _SAMPLED_BATCHES = 4
 _SAMPLED_IDS = 4_000_000
 
@@ -241,19 +242,21 @@ def stream_counts(plan: Plan, loops: int | None = None) -> IdCounts:
         reading,
         most=most,
         steps=max(1, most // reading),
-        exact=most == wanted,
+        exact=most == wanted and (data.path is None or reading <= _LOOPS_READ),
     )
 
 
 def _read(plan: Plan, data: Data, counter: ShardCounter, most: int) -> Iterator[NDArray[np.int32]]:
-    """Of a file's batches."""
+    """Of files' batches: those of each loop, or of very many those of one in their place."""
+    loops = plan.streams if plan.streams <= _LOOPS_READ else 1
     stream = open_stream(
         plan.experiment.model,
         data,
         batch_size=plan.examples,
-        positions=(0,),
-        total=1,
-        iterations=most,
+        positions=range(loops),
+        total=loops,
+        iterations=-(-most // loops),
+        seed=plan.experiment.seed,
     )
 
     def counted() -> Iterator[NDArray[np.int32]]:
@@ -290,14 +293,20 @@ def shape_counts(plan: Plan) -> IdCounts:
     """
     experiment = plan.experiment
     model, data, b = experiment.model, experiment.data, plan.examples
-    exists = data.path is not None and Path(data.path).exists()
+    exists = data.path is not None and not generator_stands_in(data)
     if exists and _ids_per_batch(plan) * _SAMPLED_BATCHES <= _SAMPLED_IDS:
         counter = ShardCounter(plan)
         with open_stream(
-            model, data, batch_size=b, positions=(0,), total=1, iterations=_SAMPLED_BATCHES
+            model,
+            data,
+            batch_size=b,
+            positions=(0,),
+            total=1,
+            iterations=_SAMPLED_BATCHES,
+            seed=experiment.seed,
         ) as stream:
             sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
-        source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {data.path}"
+        source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {_name(data)}"
         return _from_shapes(plan, source, sampled, counter)
     return expected_counts(plan)
 
@@ -321,8 +330,8 @@ def _name(data: Data) -> str:
     if data.path is None:
         return "the generator's stream"
     if generator_stands_in(data):
-        return f"the rows that the generator will write to {data.path}"
-    return data.path
+        return f"the rows that the generator will write to {data.named(data.path)}"
+    return data.named(data.path)
 
 
 def _ids_per_batch(plan: Plan) -> float:

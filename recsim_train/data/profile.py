@@ -18,7 +18,9 @@ from recsim_train.data.stream import open_stream
 _HOT_SHARE = 0.01
 
 
-def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> dict[str, Any]:
+def profile_stream(
+    model: Model, data: Data, batch_size: int, batches: int, seed: int = 1
+) -> dict[str, Any]:
     """Statistics of the stream's first batches, as JSON values.
 
     Per table: ``beyond`` (share of its ids that lie beyond its rows), ``ids_per_batch`` and
@@ -33,7 +35,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
     tables = [_Table() for _ in model.tables]
     bases = first_rows(table_rows(model))[:-1]
     with open_stream(
-        model, data, batch_size=batch_size, positions=(0,), total=1, iterations=batches
+        model, data, batch_size=batch_size, positions=(0,), total=1, iterations=batches, seed=seed
     ) as stream:
 
         def rows() -> Iterator[Numbers]:
@@ -46,7 +48,7 @@ def profile_stream(model: Model, data: Data, batch_size: int, batches: int) -> d
         found = stream.malformed.beyond_rows(table_rows(model))
         beyond = {one.table: round(one.share, 4) for one in found}
         return {
-            "source": data.path or "generator",
+            "source": data.named(data.path) if data.path else "generator",
             "batch_size": batch_size,
             "batches": batches,
             "epochs": stream.epochs,

@@ -162,6 +162,7 @@ class Replay(CacheSteps):
             positions=range(self._loops),
             total=self._loops,
             iterations=self._limit,
+            seed=plan.experiment.seed,
             ids_only=True,
         )
         self._replayed: list[ReplayedStep] = []
@@ -227,6 +228,7 @@ class Replay(CacheSteps):
             positions=(0,),
             total=1,
             iterations=_SAMPLED_BATCHES,
+            seed=plan.experiment.seed,
             ids_only=True,
         ) as stream:
             sizes = [

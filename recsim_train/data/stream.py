@@ -1,12 +1,12 @@
 """The stream of training batches, and the held-out ones, from a file or from the generator.
 
-The stream is one endless sequence of batches: training rows in order, ``batch_size`` at a time,
-starting again at their end (a batch may straddle that place). Loop p of P takes the stream's
-batches p, p + P, p + 2P ..., so whoever feeds a loop can make its batches alone, and which process
-does the reading never changes what a loop learns from.
+Each of P loops has an endless sequence of batches, which whoever feeds it can make alone: which
+process does the reading never changes what a loop learns from. Of a log's rows that sequence is
+`recsim_train.data.order`'s. The generator's rows are one sequence of batches, in order and starting
+again at their end, of which loop p has batches p, p + P, p + 2P ...
 
-Training rows are those after the first ``data.eval_rows``, which are held out, or all of them where
-``data.eval_path`` names a file of held-out rows; at most ``data.limit_rows`` of them.
+Training rows are those that are not held out: the first or the last ``data.eval_rows`` (or
+``eval_share``) are, or those of ``data.eval_path``; at most ``data.limit_rows`` of them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,22 @@ from typing import NamedTuple
 import numpy as np
 
 from recsim_train.config.checks import SAME_ROWS
-from recsim_train.config.errors import UserError
+from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.files import same_rows
 from recsim_train.data.generator import Generator
-from recsim_train.data.source import Malformed, TrainingRows, check_file, open_source
+from recsim_train.data.input import files_of, layout_for, open_log
+from recsim_train.data.log import Log
+from recsim_train.data.malformed import Malformed
+from recsim_train.data.mapping import Mapper
+from recsim_train.data.order import Order
+from recsim_train.data.rows import LoopRows, Maker
 from recsim_train.trace.facts import BeyondRows
 from recsim_train.workload.reading import ROWS_TOGETHER
 
+_LOOKED_AT = 1000
+"""Rows of files that are looked at before a run."""
 _IDS_TOGETHER = 8192
 """As `ROWS_TOGETHER`, of a stream of ids."""
 
@@ -98,32 +105,30 @@ class BatchStream(AbstractContextManager["BatchStream"]):
         self.close()
 
 
-class _FileStream(BatchStream):
-    """Rows of a file; those between the asked batches are passed over."""
+class _LogStream(BatchStream):
+    """Rows of files, by the rule of `recsim_train.data.order`."""
 
-    def __init__(self, model: Model, data: Data, path: str, dealt: Dealt) -> None:
+    def __init__(self, model: Model, data: Data, seed: int, dealt: Dealt) -> None:
         super().__init__(dealt)
-        self._source = open_source(model, path, data.malformed_limit)
-        self.malformed = self._source.malformed
-        self._given = TrainingRows(
-            self._source, held_out=held_out_rows(data), limit=data.limit_rows
+        self._maker, log = maker_of(model, data)
+        self.malformed = self._maker.malformed
+        order = Order(
+            log.parts(*training_rows(data, log.rows, self._maker.path)),
+            dealt.total,
+            seed,
+            data.shuffle,
         )
-        self._next = 0
+        self._loops = {p: LoopRows(self._maker, order, p) for p in dealt.positions}
 
     @property
     def epochs(self) -> int:
-        return self._given.passes
+        return max((loop.epochs for loop in self._loops.values()), default=0)
 
     def _make(self, index: int) -> NumpyBatch:
-        self._given.skip((index - self._next) * self.batch_size)
-        self._next = index + 1
-        return self._source.batch(self._given.take(self.batch_size))
+        return self._loops[index % self._total].batch(self.batch_size)
 
     def check(self) -> None:
-        self._source.check()
-
-    def close(self) -> None:
-        self._given.close()
+        self._maker.check()
 
 
 class _GeneratedStream(BatchStream):
@@ -165,13 +170,14 @@ def open_stream(
     positions: Sequence[int],
     total: int,
     iterations: int,
+    seed: int,
     ids_only: bool = False,
 ) -> BatchStream:
     """The batches of so many iterations for some loops.
 
     ``positions``: the loops' places, out of ``total`` that share the stream. Batches come in stream
-    order: iteration by iteration, within one by position. ``ids_only``: labels and dense features
-    are not looked at, and may be zeros.
+    order: iteration by iteration, within one by position. ``seed``: the experiment's, of a log's
+    order. ``ids_only``: labels and dense features are not looked at, and may be zeros.
 
     Raises UserError for a file that cannot be opened or a model that it cannot feed; while
     iterating RunFailed, for a file that ends early, cannot be read on, has a whole batch without
@@ -179,57 +185,100 @@ def open_stream(
     """
     dealt = Dealt(batch_size, positions, total, iterations)
     if data.path is not None:
-        return _FileStream(model, data, data.path, dealt)
+        return _LogStream(model, data, seed, dealt)
     return _GeneratedStream(model, data, dealt, ids_only=ids_only and len(positions) == total)
 
 
 def held_out(model: Model, data: Data, batch_size: int) -> Iterator[NumpyBatch]:
-    """The held-out rows in batches, the last of which may be short; none if eval_rows is 0.
+    """The held-out rows in batches, the last of which may be short; none where none is held out.
 
-    With ``data.eval_path`` they are that file's first ``data.eval_rows`` rows, or all that it has.
-    Raises as `open_stream`.
+    With ``data.eval_path`` they are those files' rows, the first ``data.eval_rows`` where that is
+    given. Raises as `open_stream`.
     """
-    if data.eval_rows == 0:
+    if not data.holds_out:
         return
-    path = data.eval_path or data.path
-    if path is not None:
-        yield from open_source(model, path, data.malformed_limit).first(data.eval_rows, batch_size)
+    if data.path is not None:
+        maker, log = maker_of(model, data, data.eval_path or data.path)
+        yield from maker.in_order(*held_out_rows(data, log.rows), batch_size)
         return
     generated_rows(data)
     generator = Generator(model, data.synthetic)
-    for start in range(0, data.eval_rows, batch_size):
-        stop = min(start + batch_size, data.eval_rows)
-        yield generator.batch(np.arange(start, stop, dtype=np.int64))
+    begin, end = held_out_rows(data, data.synthetic.rows)
+    for start in range(begin, end, batch_size):
+        yield generator.batch(np.arange(start, min(start + batch_size, end), dtype=np.int64))
 
 
-def held_out_rows(data: Data) -> int:
-    """Rows at the stream's beginning that are not trained on."""
-    return data.eval_rows if data.eval_path is None else 0
+def maker_of(model: Model, data: Data, paths: Sequence[str] | None = None) -> tuple[Maker, Log]:
+    """What makes batches of the files ``paths`` (None: those that are trained on), and their log.
+
+    Raises UserError.
+    """
+    layout, paths = layout_for(model, data), paths or data.path or ()
+    log = open_log(layout, data, paths)
+    return Maker(log, Mapper(layout), data.named(paths), data.malformed_limit), log
+
+
+def held_out_rows(data: Data, rows: int) -> tuple[int, int]:
+    """Of ``rows`` rows those that are held out: the first, and where they end."""
+    count = min(data.eval_rows, rows)
+    if data.eval_share is not None:
+        count = round(data.eval_share * rows)
+    return (rows - count, rows) if data.eval_from == "end" else (0, count)
+
+
+def training_rows(data: Data, rows: int, name: str) -> tuple[int, int]:
+    """Of ``rows`` rows those that are trained on: the first, and where they end.
+
+    Raises UserError where none is left. ``name``: of the files.
+    """
+    begin, end = held_out_rows(data, rows) if data.eval_path is None else (0, 0)
+    first, stop = (0, begin) if data.eval_from == "end" else (end, rows)
+    if stop <= first:
+        raise UserError(
+            f"{name} has {rows:,} rows, all of which are held out: none is left to train on"
+            if rows
+            else f"{name} has no rows"
+        )
+    return first, min(stop, first + (data.limit_rows or rows))
 
 
 def check_data(model: Model, data: Data) -> list[BeyondRows]:
     """Raise UserError for everything about the input that can be known before a run.
 
-    A file is opened and read up to its first training row. Returns the tables with ids beyond their
-    rows in its beginning.
+    Files are opened, and the first training rows are read. Returns the tables with ids beyond their
+    rows among these.
     """
-    beyond: list[BeyondRows] = []
     if data.path is None:
         generated_rows(data)
-    else:
-        beyond = check_file(model, data.path, held_out_rows(data))
-    if data.eval_path is not None and data.eval_rows > 0:
-        check_file(model, data.eval_path, 0)
-        if data.path is not None and same_rows(data.path, data.eval_path):
-            raise UserError(
-                f"data.eval_path: {SAME_ROWS.format(path=data.path, eval_path=data.eval_path)}"
-            )
-    return beyond
+        return []
+    found = _looked_at(model, data, data.path)
+    if data.eval_path is not None and data.holds_out:
+        _looked_at(model, data, data.eval_path)
+        names = [(a, b) for a in files_of(data.path) for b in files_of(data.eval_path)]
+        for path, eval_path in names:
+            if same_rows(path, eval_path):
+                raise UserError(
+                    f"data.eval_path: {SAME_ROWS.format(path=path, eval_path=eval_path)}"
+                )
+    return found.beyond_rows(table.rows for table in model.tables)
+
+
+def _looked_at(model: Model, data: Data, paths: Sequence[str]) -> Malformed:
+    """The first rows of the files. Raises UserError where there is none, or no good one."""
+    maker, log = maker_of(model, data, paths)
+    begin, end = training_rows(data, log.rows, maker.path) if paths == data.path else (0, log.rows)
+    try:
+        for part in log.parts(begin, min(end, begin + _LOOKED_AT)):
+            for rows in maker.examples(part):
+                maker.batch(rows)
+    except RunFailed as error:
+        raise UserError(str(error)) from None
+    return maker.malformed
 
 
 def generator_stands_in(data: Data) -> bool:
     """Whether the file does not exist yet and will be written by the generator, row for row."""
-    return data.path is not None and data.generate and not Path(data.path).exists()
+    return data.path is not None and data.generate and not Path(data.path[0]).exists()
 
 
 def generated_rows(data: Data) -> tuple[int, int]:
@@ -237,11 +286,5 @@ def generated_rows(data: Data) -> tuple[int, int]:
 
     Raises UserError where none is left.
     """
-    first = held_out_rows(data)
-    rows = data.synthetic.rows - first
-    if rows < 1:
-        raise UserError(
-            f"the generator makes data.synthetic.rows = {data.synthetic.rows:,} rows and "
-            f"data.eval_rows holds out the first {first:,}: none is left to train on"
-        )
-    return first, min(rows, data.limit_rows or rows)
+    first, stop = training_rows(data, data.synthetic.rows, "the generator (data.synthetic.rows)")
+    return first, stop - first

@@ -33,7 +33,10 @@ def _files(place: Path, design: Design) -> dict[str, str]:
     job = design.candidate.job
     spec, data = job.plan.experiment, job.plan.experiment.data
     given = {"path": data.path, "eval_path": data.eval_path}
-    paths = {key: path and str(Path(path).absolute()) for key, path in given.items()}
+    paths = {
+        key: names and [str(Path(name).absolute()) for name in names]
+        for key, names in given.items()
+    }
     own = {f"data.{key}": value for key, value in paths.items()}
     moved = spec.with_({"cluster": PROFILE, **own})
     return {

@@ -66,6 +66,7 @@ def stream_of(
         positions=sorted(places),
         total=plan.streams,
         iterations=spec.training.warmup_steps + spec.training.steps,
+        seed=spec.seed,
     ) as stream:
         reading.malformed = stream.malformed
         for position, iteration, batch in stream:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
 
-from recsim_train.data.source import Malformed
+from recsim_train.data.malformed import Malformed
 from recsim_train.placement.plan import Plan
 from recsim_train.trace.facts import Cached, Clocks
 from recsim_train.trace.ledger import Sample

@@ -59,7 +59,12 @@ def plan_document(plan: Plan) -> dict[str, object]:
         "options": plan.options,
         "data": {
             "source": data.path or "generator",
-            "held_out": {"file": data.eval_path, "first_rows": data.eval_rows},
+            "held_out": {
+                "files": data.eval_path,
+                "rows": data.eval_rows,
+                "share": data.eval_share,
+                "from": data.eval_from,
+            },
             "limit_rows": data.limit_rows,
         },
         "followed": sorted(plan.followed),

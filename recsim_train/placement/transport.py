@@ -70,16 +70,17 @@ def positions_of(plan: Plan, reader: Instance | None) -> list[int]:
 def reading_of(plan: Plan, reader: Instance | None) -> Scope:
     """What a reader process makes at a time; None: a reader thread beside its loop."""
     spec = plan.experiment
-    source = source_of(spec.data.path)
+    source = source_of(spec.data)
     batches = 1 if source != GENERATED and reader is not None else together(plan.examples)
     rows = batches * plan.examples
-    between = plan.streams / max(1, len(positions_of(plan, reader))) - 1.0
+    ids = [rows * mean_ids(spec.model, table) for table in range(len(spec.model.tables))]
+    hashed = spec.data.hashed
     return Scope(
         spec.model,
         spec.training,
         batch=plan.examples,
-        ids=rows * sum(mean_ids(spec.model, t) for t in range(len(spec.model.tables))),
+        ids=sum(ids),
+        texts=sum(count for count, own in zip(ids, hashed, strict=False) if own),
         batches=batches,
-        skipped=rows * between if source != GENERATED else 0.0,
         source=source,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
-from recsim_train.data.source import beyond
+from recsim_train.data.malformed import beyond
 from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.placement.plan import Plan
 from recsim_train.report import naming, text
@@ -166,7 +166,8 @@ class Maker:
         too many of the rows that all of its readers read were malformed."""
         data, facts = job.plan.experiment.data, outcome.facts
         counts, rows = facts.malformed_rows or {}, facts.rows_read or 0
-        why = beyond(data.path, data.malformed_limit, counts, rows, facts.malformed)
+        path = data.named(data.path) if data.path else None
+        why = beyond(path, data.malformed_limit, counts, rows, facts.malformed)
         if why is None:
             return self._kept(job, outcome)
         record = self._kept(job, outcome, "partial", why)

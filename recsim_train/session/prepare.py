@@ -8,8 +8,7 @@ from pathlib import Path
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Experiment
-from recsim_train.config.formats import FORMATS, source_of
+from recsim_train.config.experiment import Data, Experiment
 from recsim_train.config.load import Loaded
 from recsim_train.config.profiles import PROFILES, find_cluster, load_cluster
 from recsim_train.placement.plan import Instance, Plan
@@ -228,39 +227,60 @@ def ensure_all_data(jobs: Sequence[Job], caller: Caller) -> None:
     for place, loaded in own.items():
         if needed[place] or loaded.sweep is None:
             ensure_data(loaded, caller, make=needed[place])
+    for data in dict.fromkeys(job.case.experiment.data for job in jobs if job.world == "real"):
+        convert_data(data, caller)
 
 
 def ensure_data(loaded: Loaded, caller: Caller, *, make: bool = True) -> None:
-    """Make the experiment's own data file if it asks for that, and check the file.
+    """Make the experiment's own data file if it asks for that, convert text, and check the files.
 
-    Raises UserError. A file that is to be made yet is neither made nor checked unless ``make``.
+    Raises UserError. What is to be made yet is neither made nor checked unless ``make``; text is
+    looked at then as it is.
     """
     from recsim_train.data.stream import check_data
 
-    data = loaded.experiment.data
+    spec = loaded.experiment
+    data = spec.data
     if data.path is None:
         return
-    path = Path(data.path)
+    path = Path(data.path[0])
     if data.generate and not path.exists():
         if not make:
             return
         with turn(path, lambda: caller.say(f"another process is making {path}: waiting for it")):
             if not path.exists():
                 rows = data.synthetic.rows
-                caller.say(
-                    f"{path} does not exist yet: writing {rows:,} rows of "
-                    f"{FORMATS[source_of(data.path)].name} with the generator"
-                )
-                generate(loaded.experiment, path, rows, caller)
-    for said in beyond_said(check_data(loaded.experiment.model, data)):
-        caller.say(f"note: at the beginning of {path}: {said}")
+                caller.say(f"{path} does not exist yet: writing {rows:,} rows with the generator")
+                generate(spec, path, rows, caller)
+    for said in beyond_said(check_data(spec.model, data)):
+        caller.say(f"note: at the beginning of {data.named(data.path)}: {said}")
+
+
+def convert_data(data: Data, caller: Caller) -> None:
+    """Make of text, and of Parquet files with large row groups, what is read of them in a run; once
+    on a machine, while others wait. Raises UserError and RunFailed."""
+    from recsim_train.data import convert
+    from recsim_train.data.input import to_convert
+
+    for path, text, target in to_convert(data):
+        waiting = f"another process is converting {path}: waiting for it"
+        writable(target.parent)
+        with turn(target, lambda said=waiting: caller.say(said)):  # type: ignore[misc]
+            if convert.is_fresh(path, target):
+                continue
+            convert.check_space(path, target)
+            caller.say(f"{path} is converted to Parquet once: {target}")
+            with caller.progress(f"converting {path}") as progress:
+                if text is None:
+                    convert.rewrite(path, target, progress)
+                else:
+                    convert.convert_text(text, target, progress)
 
 
 def generate(experiment: Experiment, target: Path, rows: int, caller: Caller) -> None:
     """Write a data file, of the format that its name says, with the generator."""
-    from recsim_train.data.source import reader_of
+    from recsim_train.data.generated import write_generated
 
     writable(target.parent)
     with caller.progress(f"writing {target}") as progress:
-        write = reader_of(source_of(str(target))).write
-        write(target, experiment.model, experiment.data.synthetic, rows, progress)
+        write_generated(target, experiment.model, experiment.data.synthetic, rows, progress)

@@ -37,10 +37,10 @@ class Scope:
     kept: float = 0.0
     batches: float = 1.0
     """Of reading: batches of ``batch`` examples that are made together, of ``ids`` ids in all."""
-    skipped: float = 0.0
-    """Of reading: rows of others that are passed over for them."""
+    texts: float = 0.0
+    """Of reading: how many of the ids are hashed."""
     source: str = GENERATED
-    """Of reading: the format of the file in `recsim_train.config.formats.FORMATS`."""
+    """Of reading: `recsim_train.config.formats.FILES`, or the generator."""
 
 
 Cell = tuple[str, Scope]

@@ -42,8 +42,11 @@ def stored_row_bytes(model: Model, training: Training) -> int:
 
 
 def mean_ids(model: Model, table: int) -> float:
-    """Mean ids per example of a table: bags of a variable table hold 1 to ``ids`` ids."""
+    """Mean ids per example of a table: bags of a variable table hold 1 to ``ids`` ids, if nothing
+    else is known."""
     spec = model.tables[table]
+    if spec.mean_ids is not None:
+        return spec.mean_ids
     return (1 + spec.ids) / 2 if spec.variable else float(spec.ids)
 
 

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from recsim_train.config.experiment import Model, Training
-from recsim_train.config.formats import FORMATS, GENERATED
+from recsim_train.config.formats import FILES, GENERATED
 from recsim_train.workload.operations import cost
 from recsim_train.workload.scope import Scope
 
-FIXED = ("batch", "batches", "skipped", "tables", "elements", "shards", "numbers")
+FIXED = ("batch", "batches", "texts", "tables", "elements", "shards", "numbers")
 VARYING = ("ids", "unique", "kept")
 """Sizes that the data decide: they differ from batch to batch."""
 SAME = 0.25
@@ -27,7 +27,7 @@ _ANOTHER_MODEL = 3.0
 """How far away a shape of another model is: as if one of its sizes were 20 times as large."""
 _ORDINARY = {
     "batch": 64, "ids": 900, "unique": 300, "tables": 5, "elements": 5000, "shards": 3,
-    "numbers": 700, "kept": 40, "batches": 6, "skipped": 500,
+    "numbers": 700, "kept": 40, "batches": 6, "texts": 500,
 }  # fmt: skip
 """Sizes at which it is asked what a cost depends on."""
 
@@ -109,7 +109,7 @@ def _depends(
     kin = []
     if matters(pooling="server" if pooling == "worker" else "worker"):
         kin.append(pooling)
-    if any(matters(source=other) for other in (GENERATED, *FORMATS)):
+    if any(matters(source=other) for other in (GENERATED, FILES)):
         kin.append(source)
     tables = tuple(t.model_copy(update={"ids": t.ids + 1, "variable": True}) for t in model.tables)
     rows = {"embedding_dim": 2 * model.embedding_dim, "tables": tables}

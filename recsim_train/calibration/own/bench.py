@@ -90,6 +90,7 @@ class Bench:
             positions=list(places),
             total=plan.streams,
             iterations=steps,
+            seed=spec.seed,
         ) as stream:
             for _, iteration, batch in stream:
                 found[iteration].append(to_batch(spec.model, batch))

@@ -64,6 +64,7 @@ class Reads(Micro):
             positions=positions_of(plan, reader),
             total=plan.streams,
             iterations=_ENDLESS,
+            seed=plan.experiment.seed,
         ) as stream:
             for fed in stream:
                 yield fed.batch
@@ -74,7 +75,7 @@ class Reads(Micro):
             if done % int(scope.batches) == 0:
                 made = partial(feed.read_batches, self.bench.model, stream, int(scope.batches), [])
                 timed(
-                    "reading", made, ids=scope.ids, batches=scope.batches, skipped=scope.skipped,
+                    "reading", made, ids=scope.ids, batches=scope.batches, texts=scope.texts,
                     source=scope.source,
                 )  # fmt: skip
 

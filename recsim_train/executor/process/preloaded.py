@@ -29,8 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train import strategy
-from recsim_train.config.formats import FORMATS
-from recsim_train.data.source import reader_of
 from recsim_train.executor.emulation.namespaces import enter
 from recsim_train.signals import die_with_parent
 from recsim_train.strategy.registry import ENTRY_POINTS
@@ -64,9 +62,8 @@ def preload() -> None:
         import_module(found.name)
     for name in ("net.rows", "net.interaction", "net.sparse", "shards.routing"):
         import_module(f"recsim_train.executor.{name}").warm()
-    import_module("recsim_train.data.text").warm()
-    for source in FORMATS:
-        reader_of(source)
+    import_module("recsim_train.data.hashing").warm()
+    import_module("recsim_train.data.input")
     entry_points(group=ENTRY_POINTS)  # looks into installed packages, and remembers
     gc.freeze()
     gc.enable()

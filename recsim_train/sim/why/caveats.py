@@ -101,8 +101,8 @@ def assumed(runtime: Runtime, outcome: Outcome) -> Iterator[str]:
     shares = [share for service in runtime.embedding.values() for share in service.joint_shares]
     if shares and data.path is not None and not data.generate:
         yield (
-            f"How many ids trainers' batches have in common is not counted in {data.path}: an "
-            "update of all trainers' gradients is taken to touch "
+            f"How many ids trainers' batches have in common is not counted in "
+            f"{data.named(data.path)}: an update of all trainers' gradients is taken to touch "
             f"{sum(shares) / len(shares):.0%} of the rows that they touch apart, by the "
             f"generator's law with exponent {data.synthetic.zipf:g} (data.synthetic.zipf). Set "
             "that to the exponent of the file's ids."

@@ -1,0 +1,377 @@
+"""Text as rows: Criteo's, or CSV with a header; a block at a time, however long it is.
+
+Values stay as they were read: of CSV as text, of Criteo text as whole numbers, a category's that of
+its hexadecimal digits; missing ones stay missing. A line that is none of the format's is a row that
+has nothing but a mark, which says what is wrong: so a row's number says its line.
+
+What trains reads Parquet. So text is converted, once: into a file of row groups of one size beside
+it (or in ``data.converted``), which names the text that it was made from by size, time of change,
+first and last bytes. Parquet files of large row groups are, too.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.formats import CATEGORY_COLUMNS, INTEGER_COLUMNS
+from recsim_train.data.files import beginning, open_bytes
+from recsim_train.data.mapping import MARK
+from recsim_train.data.order import WINDOW
+
+BLOCK = 1 << 20
+"""Bytes of text that are parsed at a time; no line is longer."""
+MOST_GROUP = 256 << 20
+"""Bytes of a row group, unpacked: of a file with larger ones others are made."""
+_ENDS = 1 << 16
+"""Bytes of a file's beginning and end by which it is known again."""
+_ORIGIN = b"recsim_train.origin"
+_VERSION = 1
+CRITEO = (
+    "label",
+    *(f"I{n}" for n in range(1, 1 + INTEGER_COLUMNS)),
+    *(f"C{n}" for n in range(1, 1 + CATEGORY_COLUMNS)),
+)
+"""Names of Criteo text's columns."""
+_INTEGER = r"^-?[0-9]{1,18}$"
+_HEXADECIMAL = r"^[0-9a-fA-F]{1,16}$"
+_LIKELY = (
+    (r"-?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?", "written as a float, as pandas does with columns that "
+     "have missing values"),
+    (r"(?i)nan|na|null|none|\\n|<na>", "where an empty field is a missing value"),
+    (r"-?[0-9a-fA-F]{17,}", "of too many digits"),
+    (r"""(['"]).*\1""", "in quotes"),
+)  # fmt: skip
+"""What the text of a wrong field suggests."""
+_SHOWN = 40
+"""Characters of a wrong field that are shown."""
+_SEPARATORS = ",\t;|"
+
+
+class Text(NamedTuple):
+    """How a text is to be read."""
+
+    path: str
+    separator: str
+    names: tuple[str, ...]
+    """Of its columns."""
+    first_line: int
+    """The line of its first row."""
+
+    @property
+    def criteo(self) -> bool:
+        """Whether it is Criteo's."""
+        return self.names == CRITEO
+
+
+def criteo_text(path: str) -> Text:
+    """A file of Criteo text."""
+    return Text(path, "\t", CRITEO, 1)
+
+
+def csv_text(path: str) -> Text:
+    """A file of CSV, by its first line. Raises UserError where there is none."""
+    head, _ = beginning(path, "CSV with a header, or Parquet")
+    line = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").rstrip("\r")
+    separator = max(_SEPARATORS, key=line.count)
+    names = tuple(next(csv.reader([line], delimiter=separator), ()))
+    return Text(path, separator, names, 2)
+
+
+class _Progress:
+    """A file that is read from its beginning to its end, and how far that is."""
+
+    def __init__(self, path: str, tell: Callable[[int, int], None] | None) -> None:
+        self.file: BinaryIO = open_bytes(path)
+        self._raw: Any = getattr(self.file, "fileobj", self.file)  # of gzip, what is unpacked
+        self._size, self._tell, self._path = os.path.getsize(path), tell, path
+        self.rows = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises RunFailed where they cannot be had."""
+        try:
+            given = self.file.read(size)
+        except EOFError:
+            raise self._failed("its gzip data ends in the middle (truncated file)") from None
+        except zlib.error as error:
+            raise self._failed(f"its gzip data is damaged ({error})") from None
+        except OSError as error:
+            raise self._failed(f"it cannot be read ({error.strerror or error})") from None
+        if self._tell is not None:
+            self._tell(min(self._raw.tell(), self._size), self._size)
+        return given
+
+    def _failed(self, why: str) -> RunFailed:
+        return RunFailed(f"{self._path}: {why}, after {self.rows:,} rows")
+
+    @property
+    def closed(self) -> bool:
+        """As of a file."""
+        return self.file.closed
+
+    def close(self) -> None:
+        """As of a file."""
+        self.file.close()
+
+
+def text_rows(
+    text: Text, progress: Callable[[int, int], None] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows in order, a block at a time. ``progress``: called with (bytes read, bytes).
+
+    Raises UserError if the file cannot be opened, RunFailed where it cannot be read on.
+    """
+    file = _Progress(text.path, progress)
+    unlike: list[tuple[int, str]] = []
+
+    def skipped(row: Any) -> str:
+        many = f"{row.actual_columns} column{'' if row.actual_columns == 1 else 's'}"
+        unlike.append((row.number, f"{many}, not {row.expected_columns}"))
+        return "skip"
+
+    try:
+        reader = arrow_csv.open_csv(
+            pa.PythonFile(file, mode="r"),
+            arrow_csv.ReadOptions(
+                use_threads=False, block_size=BLOCK, column_names=list(text.names),
+                skip_rows=text.first_line - 1,
+            ),
+            arrow_csv.ParseOptions(
+                delimiter=text.separator, quote_char=False if text.criteo else '"',
+                ignore_empty_lines=False, invalid_row_handler=skipped,
+            ),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(text.names, pa.utf8()), strings_can_be_null=True,
+                null_values=[""], check_utf8=False,
+            ),
+        )  # fmt: skip
+        for batch in reader:
+            given = _with_marks(batch, unlike, file.rows + text.first_line)
+            file.rows += given.num_rows
+            yield _criteo(given) if text.criteo else given
+        if unlike:
+            empty = pa.RecordBatch.from_pylist([], reader.schema)
+            given = _with_marks(empty, unlike, file.rows + text.first_line)
+            yield _criteo(given) if text.criteo else given
+    except pa.ArrowInvalid as error:
+        line = file.rows + text.first_line
+        if "straddling" in str(error):
+            raise RunFailed(
+                f"{text.path}: a line from {line:,} on is longer than {BLOCK:,} bytes"
+            ) from None
+        raise RunFailed(f"{text.path}: cannot be read from line {line:,} on ({error})") from None
+    finally:
+        file.close()
+
+
+def _with_marks(batch: pa.RecordBatch, unlike: list[tuple[int, str]], first: int) -> pa.RecordBatch:
+    """The rows with those between them that were skipped, as marks alone. ``first``: the line of
+    the first; ``unlike``: lines that were skipped, of which those here are taken away."""
+    marks: list[str | None] = [None] * batch.num_rows
+    rows: list[int | None] = list(range(batch.num_rows))
+    while unlike and (unlike[0][0] <= first + len(rows) or batch.num_rows == 0):
+        line, what = unlike.pop(0)
+        rows.insert(line - first, None)
+        marks.insert(line - first, what)
+    if len(rows) > batch.num_rows:
+        batch = batch.take(pa.array(rows, pa.int32()))
+    return batch.append_column(MARK, pa.array(marks, pa.utf8()))
+
+
+def _criteo(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Text fields as whole numbers; of a row with a wrong one its mark says which."""
+    marks = batch.column(MARK)
+    columns: list[pa.Array] = []
+    for place, name in enumerate(CRITEO):
+        field = batch.column(name)
+        numbers = _hexadecimal if place > INTEGER_COLUMNS else _integers
+        try:
+            found = numbers(field)
+        except ValueError:
+            pattern = _HEXADECIMAL if place > INTEGER_COLUMNS else _INTEGER
+            right = pc.match_substring_regex(field, pattern)
+            marks = _marked(marks, pc.invert(right), field, place)
+            found = numbers(pc.if_else(right, field, None))
+        if place == 0:
+            clicks = pc.fill_null(pc.is_in(found, pa.array([0, 1], found.type)), False)
+            marks = _marked(marks, pc.invert(clicks), field, place)
+        columns.append(found)
+    return pa.RecordBatch.from_arrays([*columns, marks], names=[*CRITEO, MARK])
+
+
+def _marked(marks: pa.Array, wrong: pa.Array, field: pa.Array, place: int) -> pa.Array:
+    """With marks at rows whose field is wrong and which have none yet."""
+    rows = pc.indices_nonzero(pc.fill_null(pc.and_(wrong, marks.is_null()), False))
+    lacks = [_lack(place, said) for said in field.take(rows).to_pylist()]
+    return pc.replace_with_mask(marks, _mask(len(marks), rows), pa.array(lacks, pa.utf8()))
+
+
+def _mask(count: int, rows: pa.Array) -> pa.Array:
+    mask = np.zeros(count, np.bool_)
+    mask[rows.to_numpy()] = True
+    return pa.array(mask)
+
+
+def _integers(field: pa.Array) -> pa.Array:
+    return field.cast(pa.int64())
+
+
+def _hexadecimal(field: pa.Array) -> pa.Array:
+    digits = pc.utf8_lpad(pc.fill_null(field, "0"), 16, "0")
+    begin, (_, ends, text) = digits.offset, digits.buffers()
+    places = np.frombuffer(ends, np.int32)[begin : begin + len(digits) + 1]
+    packed = bytes.fromhex(text.to_pybytes()[places[0] : places[-1]].decode("ascii", "replace"))
+    if (np.diff(places) != 16).any() or len(packed) != 8 * len(digits):
+        raise ValueError("of more digits, or with blanks")
+    numbers = np.frombuffer(packed, ">u8").astype(np.uint64)
+    return pa.array(numbers, mask=field.is_null().to_numpy(zero_copy_only=False))
+
+
+def _lack(place: int, field: str | None) -> str:
+    """What is wrong with a field, in words: the column, its text, and a likely cause."""
+    field = (field or "").removesuffix("\r")
+    said = json.dumps(field[:_SHOWN] + "..." * (len(field) > _SHOWN))
+    causes = (cause for likely, cause in _LIKELY if re.fullmatch(likely, field))
+    return ", ".join((f"column {place + 1}: {said}", *list(causes)[:1]))
+
+
+class Origin(NamedTuple):
+    """What a converted file was made from."""
+
+    version: int
+    size: int
+    changed_ns: int
+    ends: str
+    """Hash of its first and last bytes."""
+
+    @classmethod
+    def of(cls, path: str) -> Origin:
+        """Raises OSError."""
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            ends = file.read(_ENDS)
+            file.seek(max(0, found.st_size - _ENDS))
+            ends += file.read(_ENDS)
+        digest = hashlib.sha256(ends).hexdigest()[:16]
+        return cls(_VERSION, found.st_size, found.st_mtime_ns, digest)
+
+
+def target_of(path: str, folder: str | None) -> Path:
+    """Where a file's conversion is."""
+    own = Path(path)
+    if folder is None:
+        return own.parent / ".recsim-train" / f"{own.name}.parquet"
+    digest = hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:8]
+    return Path(folder) / f"{own.name}-{digest}.parquet"
+
+
+def is_fresh(path: str, target: Path) -> bool:
+    """Whether a conversion is there that was made from the file as it is."""
+    with suppress(OSError, pa.ArrowException, ValueError, TypeError):
+        said = pq.read_metadata(target).metadata[_ORIGIN]
+        return Origin(*json.loads(said)) == Origin.of(path)
+    return False
+
+
+def write_rows(
+    target: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], origin: Origin | None = None
+) -> int:
+    """Write rows as Parquet, in groups of one size; how many there were. The file appears under its
+    name only when it is whole. Raises RunFailed (and leaves nothing) if writing fails."""
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    rows, held = 0, 0
+    waiting: list[pa.RecordBatch] = []
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        metadata = {_ORIGIN: json.dumps(origin)} if origin else None
+        with pq.ParquetWriter(aside, schema.with_metadata(metadata), compression="zstd") as writer:
+            for batch in batches:
+                rows, held = rows + batch.num_rows, held + batch.num_rows
+                waiting.append(batch)
+                while held >= WINDOW:
+                    table = pa.Table.from_batches(waiting)
+                    writer.write_table(table.slice(0, WINDOW))
+                    waiting, held = table.slice(WINDOW).to_batches(), held - WINDOW
+            if held:
+                writer.write_table(pa.Table.from_batches(waiting))
+        os.replace(aside, target)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunFailed(f"{target} could not be written ({reason}); nothing was left") from None
+    finally:
+        with suppress(OSError):
+            aside.unlink()
+    return rows
+
+
+def check_space(path: str, target: Path) -> None:
+    """Raise UserError where a conversion may not fit onto its disk."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    free, needed = shutil.disk_usage(target.parent).free, os.path.getsize(path)
+    if free < needed:
+        raise UserError(
+            f"{path}: its conversion to Parquet needs up to {needed / 1e9:.1f} GB in "
+            f"{target.parent}, where {free / 1e9:.1f} GB are free; data.converted names another "
+            "folder"
+        )
+
+
+def convert_text(
+    text: Text, target: Path, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Convert a text; how many rows it has. Raises UserError and RunFailed."""
+    origin = Origin.of(text.path)
+    batches = text_rows(text, progress)
+    first = next(batches, None)
+    if first is None:
+        raise UserError(f"{text.path} has no rows")
+    rows = write_rows(target, first.schema, _chained(first, batches), origin)
+    if Origin.of(text.path) != origin:
+        target.unlink()
+        raise RunFailed(f"{text.path} has changed while it was converted")
+    return rows
+
+
+def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def rewrite(path: str, target: Path, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write a Parquet file anew, in smaller row groups. Raises RunFailed."""
+    origin = Origin.of(path)
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=BLOCK) as file:
+        rows, done = file.metadata.num_rows, 0
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal done
+            for batch in file.iter_batches(WINDOW, use_threads=False):
+                yield batch
+                done += batch.num_rows
+                if progress is not None:
+                    progress(done, rows)
+
+        write_rows(target, file.schema_arrow, batches(), origin)
+
+
+def has_large_groups(found: pq.FileMetaData) -> bool:
+    """Whether a Parquet file is to be rewritten."""
+    groups: Sequence[int] = range(found.num_row_groups)
+    return any(found.row_group(n).total_byte_size > MOST_GROUP for n in groups)

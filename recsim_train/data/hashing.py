@@ -1,0 +1,92 @@
+"""Ids of a log as rows of a table: whole numbers as they are, anything else hashed as text.
+
+The hash is FNV-1a of 64 bits over the text's bytes (UTF-8). A whole number is hashed as its decimal
+text, and text that is a whole number with a fraction of zeros, as pandas writes a column of numbers
+with missing ones, as that number: so the same log has the same ids as CSV and as Parquet.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_train.compiled import kept
+
+MISSING, MALFORMED, OUTSIDE = 0, -1, -2
+"""What stands in place of an id's row, which is its bucket plus one."""
+_OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_MINUS, _DOT, _ZERO, _NINE = 45, 46, 48, 57
+_MOST_DIGITS = 18
+
+
+def text_rows(
+    text: NDArray[np.uint8],
+    ends: NDArray[np.int64],
+    valid: NDArray[np.bool_],
+    buckets: int,
+    hashed: bool,
+    found: NDArray[np.int64],
+) -> None:
+    """The row of each of ``found``'s texts, which end at ``ends[1:]``, or what stands in its place.
+
+    ``valid``: False where one is missing; so are empty ones. ``hashed``: otherwise they are the
+    buckets' numbers.
+    """
+    most = np.uint64(buckets)
+    for n in range(found.size):
+        begin, end = ends[n], ends[n + 1]
+        if not valid[n] or begin == end:
+            found[n] = MISSING
+            continue
+        # a whole number: a sign, digits, and perhaps a fraction of zeros, which is left out
+        place = begin + np.int64(text[begin] == _MINUS)
+        first = place
+        while place < end and _ZERO <= text[place] <= _NINE:
+            place += 1
+        digits, stop = place - first, place
+        if digits > 0 and place < end and text[place] == _DOT:
+            place += 1
+            while place < end and text[place] == _ZERO:
+                place += 1
+        whole = digits > 0 and place == end
+        if hashed:
+            value = _OFFSET
+            for at in range(begin, stop if whole else end):
+                value = (value ^ np.uint64(text[at])) * _PRIME
+            found[n] = np.int64(value % most) + 1
+        elif not whole or digits > _MOST_DIGITS:
+            found[n] = MALFORMED
+        else:
+            number = np.int64(0)
+            for at in range(first, stop):
+                number = number * 10 + (text[at] - _ZERO)
+            outside = number >= buckets or (first > begin and number > 0)
+            found[n] = OUTSIDE if outside else number + 1
+
+
+def number_rows(numbers: NDArray[np.int64], buckets: int, found: NDArray[np.int64]) -> None:
+    """The row of each number's decimal text."""
+    most, ten, digits = np.uint64(buckets), np.uint64(10), np.zeros(20, np.uint8)
+    for n in range(found.size):
+        number, value, count = numbers[n], _OFFSET, 0
+        left = np.uint64(-number) if number < 0 else np.uint64(number)
+        if number < 0:
+            value = (value ^ np.uint64(_MINUS)) * _PRIME
+        while left > 0 or count == 0:
+            digits[count] = np.uint8(left % ten) + np.uint8(_ZERO)
+            left //= ten
+            count += 1
+        for at in range(count - 1, -1, -1):
+            value = (value ^ np.uint64(digits[at])) * _PRIME
+        found[n] = np.int64(value % most) + 1
+
+
+text_rows = kept(text_rows, nogil=True)
+number_rows = kept(number_rows, nogil=True)
+
+
+def warm() -> None:
+    """Have them compiled, or loaded."""
+    ids, ends = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    text_rows(np.zeros(1, np.uint8), ends, np.zeros(1, np.bool_), 1, True, ids)
+    number_rows(ids, 1, ids.copy())

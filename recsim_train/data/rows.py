@@ -1,0 +1,152 @@
+"""One loop's examples of a log, in its order, decoded a little ahead of it.
+
+A malformed row keeps its place: it counts as a row, and within its batch it is replaced by the next
+well-formed one (after the last, by the first). So every batch keeps its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from recsim_train.config.errors import RunFailed
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.log import PIECE, Log
+from recsim_train.data.malformed import FIRST, LOOKED_AT_FROM, Malformed
+from recsim_train.data.mapping import KINDS, Ids, Mapped, Mapper
+from recsim_train.data.order import WINDOW, Order, Part, Turn
+
+
+class Maker:
+    """Makes batches of a log's rows, and keeps count of the malformed ones."""
+
+    def __init__(self, log: Log, mapper: Mapper, path: str, limit: float) -> None:
+        """``path``: as sentences have it; ``limit``: as of `Data`."""
+        self.log, self.mapper, self.path, self.limit = log, mapper, path, limit
+        self.malformed = Malformed()
+
+    def examples(self, part: Part) -> Iterator[Mapped]:
+        """A part's rows, some at a time."""
+        for first, batch in self.log.read(part):
+            yield self.mapper(batch, first)
+
+    def batch(self, given: Mapped) -> NumpyBatch:
+        """All rows; malformed ones are counted and replaced.
+
+        Raises RunFailed if not one of them is well-formed, or too many so far were not.
+        """
+        self.malformed.rows += len(given)
+        if given.kinds.any():
+            for code in np.unique(given.kinds[given.kinds != 0]).tolist():
+                self._count(KINDS[code - 1], given.origins[given.kinds == code])
+            good = np.flatnonzero(given.kinds == 0)
+            if not good.size:
+                raise RunFailed(
+                    f"{self.path}: no well-formed row in a whole batch: {self.malformed.describe()}"
+                )
+            self.malformed.check(self.path, self.limit, least=LOOKED_AT_FROM)
+            given = given.take(good[np.searchsorted(good, np.arange(len(given))) % good.size])
+        return given.batch(self.mapper.bags)
+
+    def _count(self, kind: str, origins: Ids) -> None:
+        said = self.mapper.said.get(kind, {})
+        some = np.sort(origins)[:FIRST].tolist()
+        where = ((row, f"{self.log.place(row)}{_more(said.get(row))}") for row in some)
+        self.malformed.add(kind, origins.size, where)
+
+    def check(self) -> None:
+        """Raise RunFailed where too many of the rows so far were malformed, of however few."""
+        self.malformed.check(self.path, self.limit)
+
+    def in_order(self, begin: int, stop: int, batch_size: int) -> Iterator[NumpyBatch]:
+        """The log's rows ``begin`` to ``stop`` in batches, the last of them short.
+
+        A short last batch without one well-formed row is left out. Raises as `batch`, and at the
+        end as `check`.
+        """
+        flow = Flow(self, (Turn(0, part) for part in self.log.parts(begin, stop)))
+        while pieces := flow.take(batch_size):
+            given = Mapped.joined(pieces)
+            if len(given) < batch_size < stop - begin and given.kinds.all():
+                break
+            yield self.batch(given)
+        self.check()
+
+
+def _more(said: str | None) -> str:
+    return f": {said}" if said else ""
+
+
+class Flow:
+    """The rows of some parts, one part after the other."""
+
+    def __init__(self, maker: Maker, turns: Iterable[Turn]) -> None:
+        self._maker, self._turns = maker, iter(turns)
+        self.epoch = 0
+        """Of the last row that was taken."""
+        self._pieces: Iterator[Mapped] = iter(())
+        self._left: Mapped | None = None
+
+    def take(self, rows: int) -> list[Mapped]:
+        """The next so many rows, fewer at the end, in pieces."""
+        given: list[Mapped] = []
+        while rows and (piece := self._piece()) is not None:
+            self._left = None
+            if len(piece) > rows:
+                self._left = piece.take(np.arange(rows, len(piece)))
+                piece = piece.take(np.arange(rows))
+            rows -= len(piece)
+            given.append(piece)
+        return given
+
+    def _piece(self) -> Mapped | None:
+        """What is left of one, or the next one; None: there are no more."""
+        while self._left is None and (piece := next(self._pieces, None)) is None:
+            if (turn := next(self._turns, None)) is None:
+                return None
+            self.epoch, self._pieces = turn.epoch, self._maker.examples(turn.part)
+        return self._left or piece
+
+
+class LoopRows:
+    """The endless examples of one loop: window by window, each in an order of its own."""
+
+    def __init__(self, maker: Maker, order: Order, loop: int) -> None:
+        self._maker, self._order, self._loop = maker, order, loop
+        self._flow = Flow(maker, order.turns(loop))
+        self._size = WINDOW if order.shuffle else PIECE
+        self._next: list[Mapped] = []
+        self._ahead = self._number = self._at = 0
+        self._now: Mapped | None = None
+        self._rows = np.zeros(0, np.int64)
+        self.epochs = 0
+        """Passes over the training rows begun so far."""
+
+    def batch(self, size: int) -> NumpyBatch:
+        """The next so many examples. Raises as `Maker.batch`."""
+        pieces, left = [], size
+        while left:
+            if self._at == len(self._rows):
+                self._turn()
+            assert self._now is not None
+            rows = self._rows[self._at : self._at + left]
+            pieces.append(self._now.take(rows))
+            self._at, left = self._at + len(rows), left - len(rows)
+        batch = self._maker.batch(Mapped.joined(pieces))
+        # as many rows of the next window as were taken of this one: no batch waits for a window
+        self._load(self._at)
+        return batch
+
+    def _load(self, rows: int) -> None:
+        """Have so many rows of the next window, at least."""
+        while self._ahead < rows:
+            self._next += self._flow.take(min(PIECE, self._size - self._ahead))
+            self._ahead = sum(map(len, self._next))
+
+    def _turn(self) -> None:
+        self._load(self._size)
+        self._now, self._next = Mapped.joined(self._next), []
+        self._rows = self._order.window(self._loop, self._number, self._ahead)
+        self._number, self._ahead, self._at = self._number + 1, 0, 0
+        self.epochs = self._flow.epoch + 1
