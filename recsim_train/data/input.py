@@ -84,11 +84,6 @@ def text_of(path: str, data: Data) -> Text | None:
     expected = WITH_COLUMNS if data.columns else CRITEO_TEXT
     with open_bytes(path, expected) as file:
         if file.read(len(PARQUET)) == PARQUET:
-            if not data.columns:
-                raise UserError(
-                    f"{path}: is Parquet, of which data.columns has to say what is read; "
-                    "`recsim-train data describe` writes them"
-                )
             return None
     return csv_text(path) if data.columns else criteo_text(path)
 
@@ -115,18 +110,31 @@ def open_log(layout: Layout, data: Data, paths: Sequence[str]) -> Log:
     Raises UserError for what cannot be opened, or lacks one of the layout's columns.
     """
     files: list[LogFile] = []
-    left = BEGINNING
+    left, whole = BEGINNING, True
     for path in files_of(paths):
         text, target = text_of(path, data), target_of(path, data.converted)
+        if text is None and not data.columns:
+            _check_criteo(path)
         if is_fresh(path, target):
             first = text.first_line if text else 0
             files.append(ParquetFile(str(target), path, first))
         elif text is None:
             files.append(ParquetFile(path))
-        elif left > 0:
-            files.append(_beginning(text, left))
-            left -= sum(files[-1].groups)
-    return Log(files, layout)
+        else:
+            if left > 0:
+                files.append(_beginning(text, left))
+                left -= sum(files[-1].groups)
+            whole &= left > 0
+    return Log(files, layout, whole=whole)
+
+
+def _check_criteo(path: str) -> None:
+    """Raise UserError for a Parquet file without Criteo's columns, of which nothing is said."""
+    if not set(CRITEO).issubset(ParquetFile(path).schema.names):
+        raise UserError(
+            f"{path}: is Parquet, of which data.columns has to say what is read; `recsim-train "
+            "data describe` writes them"
+        )
 
 
 def _beginning(text: Text, rows: int) -> TextBeginning:

@@ -124,8 +124,10 @@ class Group(NamedTuple):
 class Log:
     """Files in order, each of which has a layout's columns."""
 
-    def __init__(self, files: Sequence[LogFile], layout: Layout) -> None:
-        """Raises UserError for a file without a column, or with one of another kind."""
+    def __init__(self, files: Sequence[LogFile], layout: Layout, *, whole: bool = True) -> None:
+        """``whole``: whether these are all of its rows. Raises UserError for a file without a
+        column, or with one of another kind."""
+        self.whole = whole
         for file in files:
             check_schema(file.name, file.schema, layout)
         marked = any(MARK in file.schema.names for file in files)

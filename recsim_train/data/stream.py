@@ -20,23 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recsim_train.config.checks import SAME_ROWS
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Model
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.files import same_rows
 from recsim_train.data.generator import Generator
-from recsim_train.data.input import files_of, layout_for, open_log
-from recsim_train.data.log import Log
 from recsim_train.data.malformed import Malformed
-from recsim_train.data.mapping import Mapper
-from recsim_train.data.order import Order
-from recsim_train.data.rows import LoopRows, Maker
 from recsim_train.trace.facts import BeyondRows
 from recsim_train.workload.reading import ROWS_TOGETHER
 
-_LOOKED_AT = 1000
-"""Rows of files that are looked at before a run."""
 _IDS_TOGETHER = 8192
 """As `ROWS_TOGETHER`, of a stream of ids."""
 
@@ -105,32 +96,6 @@ class BatchStream(AbstractContextManager["BatchStream"]):
         self.close()
 
 
-class _LogStream(BatchStream):
-    """Rows of files, by the rule of `recsim_train.data.order`."""
-
-    def __init__(self, model: Model, data: Data, seed: int, dealt: Dealt) -> None:
-        super().__init__(dealt)
-        self._maker, log = maker_of(model, data)
-        self.malformed = self._maker.malformed
-        order = Order(
-            log.parts(*training_rows(data, log.rows, self._maker.path)),
-            dealt.total,
-            seed,
-            data.shuffle,
-        )
-        self._loops = {p: LoopRows(self._maker, order, p) for p in dealt.positions}
-
-    @property
-    def epochs(self) -> int:
-        return max((loop.epochs for loop in self._loops.values()), default=0)
-
-    def _make(self, index: int) -> NumpyBatch:
-        return self._loops[index % self._total].batch(self.batch_size)
-
-    def check(self) -> None:
-        self._maker.check()
-
-
 class _GeneratedStream(BatchStream):
     """Rows of the generator, several of these loops' batches at a time."""
 
@@ -185,7 +150,9 @@ def open_stream(
     """
     dealt = Dealt(batch_size, positions, total, iterations)
     if data.path is not None:
-        return _LogStream(model, data, seed, dealt)
+        from recsim_train.data.log_stream import LogStream  # with it comes pyarrow
+
+        return LogStream(model, data, seed, dealt)
     return _GeneratedStream(model, data, dealt, ids_only=ids_only and len(positions) == total)
 
 
@@ -198,6 +165,8 @@ def held_out(model: Model, data: Data, batch_size: int) -> Iterator[NumpyBatch]:
     if not data.holds_out:
         return
     if data.path is not None:
+        from recsim_train.data.log_stream import maker_of
+
         maker, log = maker_of(model, data, data.eval_path or data.path)
         yield from maker.in_order(*held_out_rows(data, log.rows), batch_size)
         return
@@ -206,16 +175,6 @@ def held_out(model: Model, data: Data, batch_size: int) -> Iterator[NumpyBatch]:
     begin, end = held_out_rows(data, data.synthetic.rows)
     for start in range(begin, end, batch_size):
         yield generator.batch(np.arange(start, min(start + batch_size, end), dtype=np.int64))
-
-
-def maker_of(model: Model, data: Data, paths: Sequence[str] | None = None) -> tuple[Maker, Log]:
-    """What makes batches of the files ``paths`` (None: those that are trained on), and their log.
-
-    Raises UserError.
-    """
-    layout, paths = layout_for(model, data), paths or data.path or ()
-    log = open_log(layout, data, paths)
-    return Maker(log, Mapper(layout), data.named(paths), data.malformed_limit), log
 
 
 def held_out_rows(data: Data, rows: int) -> tuple[int, int]:
@@ -251,29 +210,9 @@ def check_data(model: Model, data: Data) -> list[BeyondRows]:
     if data.path is None:
         generated_rows(data)
         return []
-    found = _looked_at(model, data, data.path)
-    if data.eval_path is not None and data.holds_out:
-        _looked_at(model, data, data.eval_path)
-        names = [(a, b) for a in files_of(data.path) for b in files_of(data.eval_path)]
-        for path, eval_path in names:
-            if same_rows(path, eval_path):
-                raise UserError(
-                    f"data.eval_path: {SAME_ROWS.format(path=path, eval_path=eval_path)}"
-                )
-    return found.beyond_rows(table.rows for table in model.tables)
+    from recsim_train.data.log_stream import check_files
 
-
-def _looked_at(model: Model, data: Data, paths: Sequence[str]) -> Malformed:
-    """The first rows of the files. Raises UserError where there is none, or no good one."""
-    maker, log = maker_of(model, data, paths)
-    begin, end = training_rows(data, log.rows, maker.path) if paths == data.path else (0, log.rows)
-    try:
-        for part in log.parts(begin, min(end, begin + _LOOKED_AT)):
-            for rows in maker.examples(part):
-                maker.batch(rows)
-    except RunFailed as error:
-        raise UserError(str(error)) from None
-    return maker.malformed
+    return check_files(model, data)
 
 
 def generator_stands_in(data: Data) -> bool:

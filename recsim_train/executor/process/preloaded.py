@@ -63,7 +63,7 @@ def preload() -> None:
     for name in ("net.rows", "net.interaction", "net.sparse", "shards.routing"):
         import_module(f"recsim_train.executor.{name}").warm()
     import_module("recsim_train.data.hashing").warm()
-    import_module("recsim_train.data.input")
+    import_module("recsim_train.data.log_stream")
     entry_points(group=ENTRY_POINTS)  # looks into installed packages, and remembers
     gc.freeze()
     gc.enable()

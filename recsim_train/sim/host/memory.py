@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.mixcache import cache_bytes
+from recsim_train.data.order import WINDOW
 from recsim_train.placement.hosts import MACHINE, host_names, kinds_of
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import number_bytes
@@ -173,6 +174,8 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
         # a receiver holds one more; a reader beside a loop makes several when there is room for one
         made = 1 if plan.of_role("reader") else together(plan.examples) - 1
         add("queues", batch * (plan.experiment.data.queue_batches + made) * same.loops)
+        if not plan.of_role("reader"):
+            add("queues", same.loops * _read_ahead_bytes(plan, batch))
         if ahead := plan.topology.ahead:
             add("queues", mine * ahead * batch)
             add("buffers", mine * ahead * _looked_up_bytes(plan, instance, same.ids))
@@ -180,7 +183,14 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
         add("activations", same.activations * same.loops)
     elif instance.role == "reader":
         add("queues", batch * 2 * (plan.fed[instance] + 1))
+        add("queues", plan.fed[instance] * _read_ahead_bytes(plan, batch))
     return MemoryUse(instance, parts, available)
+
+
+def _read_ahead_bytes(plan: Plan, batch: float) -> float:
+    """Of the windows of one loop's rows, where they come from files."""
+    files = plan.experiment.data.path is not None
+    return 2 * WINDOW * batch / plan.examples if files else 0.0
 
 
 def _narrow_bytes(plan: Plan) -> int:
