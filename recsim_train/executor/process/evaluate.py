@@ -64,7 +64,7 @@ EVAL_BATCH = 1024
 def evaluate(plan: Plan, context: LoopContext) -> dict[str, float | None]:
     """Score the held-out rows with the replica and the shards' rows; nothing is recorded."""
     spec = plan.experiment
-    if not spec.data.eval_rows:
+    if not spec.data.holds_out:
         return {"loss": None, "auc": None, "normalized_entropy": None}
     scores, labels = [], []
     assert context.embedding is not None
