@@ -301,7 +301,7 @@ def write_rows(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         metadata = {_ORIGIN: json.dumps(origin)} if origin else None
-        with pq.ParquetWriter(aside, schema.with_metadata(metadata), compression="zstd") as writer:
+        with pq.ParquetWriter(aside, schema.with_metadata(metadata), compression="lz4") as writer:
             for batch in batches:
                 rows, held = rows + batch.num_rows, held + batch.num_rows
                 waiting.append(batch)

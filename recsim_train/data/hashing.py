@@ -14,6 +14,8 @@ from recsim_train.compiled import kept
 
 MISSING, MALFORMED, OUTSIDE = 0, -1, -2
 """What stands in place of an id's row, which is its bucket plus one."""
+HASHED, AS_THEY_ARE, REMAINDERS = 0, 1, 2
+"""How whole numbers become buckets."""
 _OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _MINUS, _DOT, _ZERO, _NINE = 45, 46, 48, 57
 _MOST_DIGITS = 18
@@ -22,20 +24,22 @@ _MOST_DIGITS = 18
 def text_rows(
     text: NDArray[np.uint8],
     ends: NDArray[np.int64],
-    valid: NDArray[np.bool_],
+    there: NDArray[np.bool_],
     buckets: int,
     hashed: bool,
     found: NDArray[np.int64],
-) -> None:
+    beyond: NDArray[np.uint64],
+) -> int:
     """The row of each of ``found``'s texts, which end at ``ends[1:]``, or what stands in its place.
 
-    ``valid``: False where one is missing; so are empty ones. ``hashed``: otherwise they are the
-    buckets' numbers.
+    ``there``: False where one is missing; so are empty ones. ``hashed``: otherwise they are the
+    buckets' numbers. ``beyond`` [2]: to the first is added how many are outside, the second is
+    raised to the largest. Returns the least of ``found``.
     """
-    most = np.uint64(buckets)
+    most, least = np.uint64(buckets), 0
     for n in range(found.size):
         begin, end = ends[n], ends[n + 1]
-        if not valid[n] or begin == end:
+        if not there[n] or begin == end:
             found[n] = MISSING
             continue
         # a whole number: a sign, digits, and perhaps a fraction of zeros, which is left out
@@ -62,23 +66,59 @@ def text_rows(
                 number = number * 10 + (text[at] - _ZERO)
             outside = number >= buckets or (first > begin and number > 0)
             found[n] = OUTSIDE if outside else number + 1
+            if outside:
+                beyond[0] += np.uint64(1)
+                beyond[1] = max(beyond[1], np.uint64(number))
+        least = min(least, found[n])
+    return least
 
 
-def number_rows(numbers: NDArray[np.int64], buckets: int, found: NDArray[np.int64]) -> None:
-    """The row of each number's decimal text."""
-    most, ten, digits = np.uint64(buckets), np.uint64(10), np.zeros(20, np.uint8)
+def number_rows(
+    numbers: NDArray[np.int64],
+    there: NDArray[np.bool_],
+    signed: bool,
+    buckets: int,
+    how: int,
+    found: NDArray[np.int64],
+    beyond: NDArray[np.uint64],
+) -> int:
+    """The same of whole numbers; unless ``signed`` they are unsigned ones of as many bits.
+
+    ``how``: `HASHED`, their decimal text is; `AS_THEY_ARE`, the buckets' numbers; `REMAINDERS`, a
+    bucket is the remainder by the number of buckets.
+    """
+    most, ten, digits, least = np.uint64(buckets), np.uint64(10), np.zeros(20, np.uint8), 0
+    short = np.uint64(0xFFFFFFFF)
     for n in range(found.size):
-        number, value, count = numbers[n], _OFFSET, 0
-        left = np.uint64(-number) if number < 0 else np.uint64(number)
-        if number < 0:
-            value = (value ^ np.uint64(_MINUS)) * _PRIME
-        while left > 0 or count == 0:
-            digits[count] = np.uint8(left % ten) + np.uint8(_ZERO)
-            left //= ten
-            count += 1
-        for at in range(count - 1, -1, -1):
-            value = (value ^ np.uint64(digits[at])) * _PRIME
-        found[n] = np.int64(value % most) + 1
+        if not there[n] or most == 0:
+            found[n] = MISSING
+            continue
+        negative = signed and numbers[n] < 0
+        number = np.uint64(numbers[n])
+        if how == HASHED:
+            left, value, count = np.uint64(-numbers[n]) if negative else number, _OFFSET, 0
+            if negative:
+                value = (value ^ np.uint64(_MINUS)) * _PRIME
+            while left > 0 or count == 0:
+                digits[count] = np.uint8(left % ten) + np.uint8(_ZERO)
+                left //= ten
+                count += 1
+            for at in range(count - 1, -1, -1):
+                value = (value ^ np.uint64(digits[at])) * _PRIME
+            found[n] = np.int64(value % most) + 1
+            continue
+        outside = number >= most  # as negative ones are
+        if outside:
+            beyond[0] += np.uint64(1)
+            beyond[1] = max(beyond[1], number)
+        if how == AS_THEY_ARE:
+            found[n] = OUTSIDE if outside else np.int64(number) + 1
+            least = min(least, found[n])
+        elif number <= short and most <= short:  # whose division takes half as long
+            found[n] = np.int64(np.uint32(number) % np.uint32(most)) + 1
+        else:
+            found[n] = np.int64(number % most) + 1
+    return least
 
 
 text_rows = kept(text_rows, nogil=True)
@@ -87,6 +127,6 @@ number_rows = kept(number_rows, nogil=True)
 
 def warm() -> None:
     """Have them compiled, or loaded."""
-    ids, ends = np.zeros(1, np.int64), np.zeros(2, np.int64)
-    text_rows(np.zeros(1, np.uint8), ends, np.zeros(1, np.bool_), 1, True, ids)
-    number_rows(ids, 1, ids.copy())
+    ids, there, beyond = np.zeros(1, np.int64), np.zeros(1, np.bool_), np.zeros(2, np.uint64)
+    text_rows(np.zeros(1, np.uint8), np.zeros(2, np.int64), there, 1, True, ids, beyond)
+    number_rows(ids, there, True, 1, HASHED, ids.copy(), beyond)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +20,7 @@ from recsim_train.config.problems import shown, suggest
 from recsim_train.data.mapping import MARK, is_text
 from recsim_train.data.order import Part
 
-PIECE = 4096
+PIECE = 8192
 """Rows that are decoded at a time."""
 _BUFFER = 1 << 20
 """Bytes that are read of a column at a time."""
@@ -49,9 +49,10 @@ class ParquetFile:
         """``origin``: the text that it was converted from, whose first row is ``first_line``."""
         self.path, self.name, self._first_line = path, origin or path, first_line
         try:
-            self._state = _state(path)
+            self._state, self._footer = _state(path), cast("pq.FileMetaData | None", None)
             with self._opened() as file:
                 self.schema, found = file.schema_arrow, file.metadata
+                self._footer = found
                 sizes = [found.row_group(n).num_rows for n in range(found.num_row_groups)]
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
@@ -62,7 +63,9 @@ class ParquetFile:
         self._starts = [0, *accumulate(self.groups)]
 
     def _opened(self) -> pq.ParquetFile:
-        return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER)
+        return pq.ParquetFile(
+            self.path, metadata=self._footer, pre_buffer=False, buffer_size=_BUFFER
+        )
 
     def read(self, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """As of `LogFile`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +15,18 @@ import pyarrow.compute as pc
 import pyarrow.types as of
 from numpy.typing import NDArray
 
-from recsim_train.config.columns import Categorical, Layout, Numeric
+from recsim_train.config.columns import Categorical, Layout
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.hashing import MALFORMED, MISSING, OUTSIDE, number_rows, text_rows
+from recsim_train.data.hashing import (
+    AS_THEY_ARE,
+    HASHED,
+    MALFORMED,
+    MISSING,
+    OUTSIDE,
+    REMAINDERS,
+    number_rows,
+    text_rows,
+)
 
 MARK = "__malformed"
 """The column in which a conversion left what was wrong with a row's text; null: nothing."""
@@ -33,8 +43,8 @@ Ids = NDArray[np.int64]
 class Mapped:
     """Rows, well-formed ones and others.
 
-    ``single``: the ids of the tables that take one [tables, n]; ``bags``: of the others, in order,
-    ids and where each row's end [n + 1].
+    ``dense`` [features, n]; ``single``: the ids of the tables that take one [tables, n]; ``bags``:
+    of the others, in order, ids and where each row's end [n + 1].
     """
 
     labels: NDArray[np.float32]
@@ -60,7 +70,7 @@ class Mapped:
             bags.append((np.concatenate([ids for ids, _ in parts]), _ends(sizes)))
         return cls(
             np.concatenate([one.labels for one in several]),
-            np.concatenate([one.dense for one in several]),
+            np.concatenate([one.dense for one in several], axis=1),
             np.concatenate([one.single for one in several], axis=1),
             bags,
             np.concatenate([one.kinds for one in several]),
@@ -76,8 +86,8 @@ class Mapped:
             stops = _ends(sizes)
             bags.append((ids[np.repeat(starts - stops[:-1], sizes) + np.arange(stops[-1])], stops))
         return Mapped(
-            self.labels[rows], self.dense[rows], self.single[:, rows], bags, self.kinds[rows],
-            self.origins[rows],
+            self.labels[rows], self.dense.take(rows, 1), self.single.take(rows, 1), bags,
+            self.kinds[rows], self.origins[rows],
         )  # fmt: skip
 
     def batch(self, tables: Sequence[bool]) -> NumpyBatch:
@@ -94,7 +104,7 @@ class Mapped:
                 at += count
         return NumpyBatch(
             labels=self.labels,
-            dense=self.dense,
+            dense=np.ascontiguousarray(self.dense.T),
             ids=ids[0] if len(ids) == 1 else np.concatenate(ids),
             lengths=np.concatenate(lengths).astype(np.int32) if lengths else _NO_LENGTHS,
         )
@@ -107,22 +117,14 @@ def _ends(sizes: Ids) -> Ids:
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
-@dataclass(slots=True)
-class Beyond:
-    """Of one table: ids that lie outside of it or share a row with others because they are too
-    large; and the largest."""
-
-    count: int = 0
-    largest: int = 0
-
-
 class Mapper:
     """Makes examples of record batches that have a layout's columns."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.bags = [column.most > 0 for column in layout.categorical]
-        self.beyond = [Beyond() for _ in layout.categorical]
+        self.beyond = np.zeros((len(layout.categorical), 2), np.uint64)
+        """By table: ids outside of it, or so large that they share a row; and the largest."""
         self.said: dict[str, dict[int, str]] = {}
         """By kind, what is wrong with some of its rows, by their numbers in the log."""
 
@@ -136,32 +138,41 @@ class Mapper:
                 kinds[new] = kind
                 self._say(batch, KINDS[kind - 1], name, first, new)
 
-        if MARK in batch.schema.names:
-            bad(1, MARK, valid(batch.column(MARK)))
-        labels, fine = label_of(batch.column(layout.label))
-        bad(2, layout.label, ~fine)
-        dense = np.empty((n, len(layout.numeric)), np.float32)
-        for place, column in enumerate(layout.numeric):
-            dense[:, place], fine = feature_of(batch.column(column.name), column)
-            bad(3, column.name, ~fine)
+        if MARK in batch.schema.names and (marks := batch.column(MARK)).null_count < n:
+            bad(1, MARK, valid(marks))
+        labels, fine = numbers_of(batch.column(layout.label))
+        bad(2, layout.label, ~((labels == 0.0) | (labels == 1.0)))
+        dense = np.empty((len(layout.numeric), n), np.float32)
+        for row, column in zip(dense, layout.numeric, strict=True):
+            row[:], fine = numbers_of(batch.column(column.name), column.fill)
+            if not np.isfinite(row.sum()) or fine is not None:
+                bad(3, column.name, ~(np.isfinite(row) & (True if fine is None else fine)))
+            if column.log:
+                np.maximum(row, 0.0, out=row)
+                np.log(np.add(row, 1.0, out=row), out=row)
         single = np.empty((self.bags.count(False), n), np.int64)
         rows, bags = iter(single), []
         for table, spec in enumerate(layout.categorical):
-            values = batch.column(spec.name)
-            if not spec.most:
+            values, ids, sizes = batch.column(spec.name), _NO_IDS, _NO_IDS
+            if spec.most:
+                values, sizes = bags_of(values, spec)
+                ids = np.empty(len(values), np.int64)
+            else:
                 ids = next(rows)
-                rows_of(values, spec, ids, self.beyond[table])
-                bad(4, spec.name, ids == MALFORMED)
+            least = rows_of(values, spec, ids, self.beyond[table])
+            owner = np.repeat(np.arange(n), sizes) if spec.most else np.arange(n if least else 0)
+            if least < 0:
+                wrong = owner[(ids == MALFORMED) | ((ids == OUTSIDE) & spec.strict)]
+                bad(4, spec.name, np.bincount(wrong, minlength=n) > 0)
+            if spec.most:
+                here = ids != MISSING
+                bags.append(
+                    (np.maximum(ids[here], 0), _ends(np.bincount(owner[here], minlength=n)))
+                )
+            elif least < 0:
                 np.maximum(ids, 0, out=ids)
-                continue
-            inside, sizes = bags_of(values, spec)
-            ids = np.empty(len(inside), np.int64)
-            rows_of(inside, spec, ids, self.beyond[table])
-            owner = np.repeat(np.arange(n), sizes)
-            bad(4, spec.name, np.bincount(owner[ids == MALFORMED], minlength=n) > 0)
-            sizes = np.bincount(owner[ids != MISSING], minlength=n)
-            bags.append((np.maximum(ids[ids != MISSING], 0), _ends(sizes)))
-        return Mapped(labels, dense, single, bags, kinds, first + np.arange(n))
+        origins = first + np.arange(n)
+        return Mapped(labels.astype(np.float32), dense, single, bags, kinds, origins)
 
     def _say(self, batch: pa.RecordBatch, kind: str, name: str, first: int, rows: Ids) -> None:
         """Remember what is wrong with the first rows that lack in one way."""
@@ -175,47 +186,45 @@ class Mapper:
 
 def valid(column: pa.Array) -> NDArray[np.bool_]:
     """Which values are there."""
-    if not column.null_count:
-        return np.ones(len(column), np.bool_)
-    found: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    n, bits = len(column), column.buffers()[0]
+    if not column.null_count or bits is None:
+        return np.full(n, column.null_count == 0)
+    first = column.offset // 8
+    spread = np.unpackbits(
+        np.frombuffer(bits, np.uint8)[first : (column.offset + n + 7) // 8], bitorder="little"
+    )
+    return spread[column.offset % 8 :][:n].view(np.bool_)
 
 
-def label_of(column: pa.Array) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """[n]: labels, and which of them are 0 or 1."""
-    numbers, fine = numbers_of(column)
-    return numbers.astype(np.float32), fine & ((numbers == 0.0) | (numbers == 1.0))
+def values_of(column: pa.Array) -> NDArray[Any]:
+    """[n]: the numbers of a column as they lie in memory, anything in place of missing ones."""
+    kind: Any = column.type.to_pandas_dtype()
+    return np.frombuffer(column.buffers()[1], kind)[column.offset :][: len(column)]
 
 
-def feature_of(column: pa.Array, spec: Numeric) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """[n]: a feature, and which values were numbers or missing."""
-    numbers, fine = numbers_of(column)
-    if np.isnan(numbers.min(initial=0.0)):
-        numbers = np.where(np.isnan(numbers), spec.fill, numbers)
-    feature = numbers.astype(np.float32)
-    if spec.log:
-        feature = np.log1p(np.maximum(feature, 0.0, out=feature), out=feature)
-    return feature, fine & np.isfinite(feature)
-
-
-def numbers_of(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """[n]: a column's numbers, NaN where one is missing; which of them were none."""
-    fine = np.ones(len(column), np.bool_)
-    column = plain(column)
+def numbers_of(
+    column: pa.Array, fill: float = np.nan
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """[n]: a column's numbers, ``fill`` where one is missing; which were any, None for all."""
+    column, fine = plain(column), None
     if is_text(column.type):
         column, fine = _parsed(column)
-    if not column.null_count and of.is_floating(column.type):
-        return column.to_numpy(zero_copy_only=False).astype(np.float64), fine
-    found: NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return found, fine
+    if not (of.is_integer(column.type) or of.is_floating(column.type)):
+        column = column.cast(pa.float64())
+    numbers = values_of(column)
+    # one look at the sum says whether any is missing
+    if column.null_count or (of.is_floating(column.type) and np.isnan(numbers.sum())):
+        there = valid(column) & ~np.isnan(numbers)
+        numbers = np.where(there, numbers, fill)
+    return numbers, fine
 
 
-def _parsed(column: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
+def _parsed(column: pa.Array) -> tuple[pa.Array, NDArray[np.bool_] | None]:
     """Text as numbers; empty text is missing."""
     text = column.cast(pa.large_utf8())
     text = pc.if_else(pc.equal(text, ""), None, text)
     try:
-        return text.cast(pa.float64()), np.ones(len(column), np.bool_)
+        return text.cast(pa.float64()), None
     except pa.ArrowInvalid:
         text = pc.utf8_trim_whitespace(text)
         good = pc.fill_null(pc.match_substring_regex(text, _NUMBER), True)
@@ -223,57 +232,36 @@ def _parsed(column: pa.Array) -> tuple[pa.Array, NDArray[np.bool_]]:
         return numbers, good.to_numpy(zero_copy_only=False)
 
 
-def rows_of(values: pa.Array, spec: Categorical, rows: Ids, beyond: Beyond) -> None:
-    """Of each value its row in the table, `MISSING`, `MALFORMED` or `OUTSIDE`, into ``rows`` [n].
-
-    Numbers outside of the table or too large for it, which may be, are added to ``beyond``.
-    """
-    values, buckets, hashed = plain(values), spec.rows - 1, spec.mapping == "hash"
-    if of.is_uint64(values.type) and hashed:
-        values = values.cast(pa.utf8())
-    there = valid(values)
+def rows_of(values: pa.Array, spec: Categorical, rows: Ids, beyond: NDArray[np.uint64]) -> int:
+    """Of each value its row in the table, `MISSING`, `MALFORMED` or `OUTSIDE`, into ``rows`` [n];
+    the least of them. ``beyond``: as of `Mapper`."""
+    values, buckets = plain(values), spec.rows - 1
+    there, how = valid(values), _HOW[spec.mapping]
     if is_text(values.type):
-        text_rows(*text_of(values), there, buckets, hashed, rows)
-        large, outside = _NO_NUMBERS, rows == OUTSIDE
-    else:
-        numbers, there, fine = whole_numbers(values, there)
-        large = numbers.astype(np.uint64, copy=False)  # negative ones are beyond any table
-        most = np.uint64(max(buckets, 1))
-        outside = large >= most
-        if hashed:
-            number_rows(numbers.astype(np.int64, copy=False), buckets, rows)
-            outside[:] = False
-        elif spec.mapping == "remainder":
-            np.add((large % most).view(np.int64), np.sign(buckets), out=rows)
-        else:
-            rows[:] = np.where(outside, OUTSIDE, large.view(np.int64) + 1)
-        if fine is not None:
-            rows[~fine] = MALFORMED
-        if not there.all():
-            rows[~there] = MISSING
-            outside &= there
-    if (count := np.count_nonzero(outside)) and spec.strict:
-        rows[outside] = MALFORMED
-    elif count:
-        largest = int(large[outside].max()) if large.size else buckets
-        beyond.count, beyond.largest = beyond.count + int(count), max(beyond.largest, largest)
-
-
-def whole_numbers(
-    values: pa.Array, there: NDArray[np.bool_]
-) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.bool_] | None]:
-    """[n]: integers, 0 in place of missing ones; which are there; and which of them were whole,
-    None for all."""
-    if of.is_floating(values.type):
-        real = values.to_numpy(zero_copy_only=False)
+        least: int = text_rows(*text_of(values), there, buckets, how == HASHED, rows, beyond)
+        return least
+    kind = values.type
+    fine = None
+    if of.is_floating(kind):
+        real = values_of(values)
         there = there & ~np.isnan(real)
-        fine = ~there | ((real == np.floor(real)) & (np.abs(real) < 2.0**53))
-        return np.where(fine & there, real, 0.0).astype(np.int64), there, fine
-    if of.is_boolean(values.type):
-        values = values.cast(pa.int64())
-    if values.null_count:
-        values = pc.fill_null(values, 0)
-    return values.to_numpy(zero_copy_only=False), there, None
+        fine = (real == np.floor(real)) & (np.abs(real) < _WHOLE)
+        numbers = np.where(fine & there, real, 0.0).astype(np.int64)
+    elif of.is_boolean(kind):
+        numbers = values_of(values.cast(pa.int8())).astype(np.int64)
+    else:
+        numbers = values_of(values).astype(np.int64, copy=False)
+    signed = not of.is_unsigned_integer(kind)
+    least = number_rows(numbers, there, signed, buckets, how, rows, beyond)
+    if fine is not None and (wrong := there & ~fine).any():
+        rows[wrong] = MALFORMED
+        least = min(least, MALFORMED)
+    return least
+
+
+_HOW = {"hash": HASHED, "buckets": AS_THEY_ARE, "remainder": REMAINDERS}
+_WHOLE = 2.0**53
+"""Below, whole numbers are told from fractions."""
 
 
 def bags_of(values: pa.Array, spec: Categorical) -> tuple[pa.Array, Ids]:
@@ -297,6 +285,7 @@ def plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.float64()) if of.is_null(column.type) else column
 
 
+@functools.lru_cache
 def is_text(kind: pa.DataType) -> bool:
     """Whether values are text, or bytes that are taken for text."""
     tests = of.is_string, of.is_large_string, of.is_binary, of.is_large_binary
@@ -313,4 +302,4 @@ def text_of(column: pa.Array) -> tuple[NDArray[np.uint8], Ids]:
     return text, places.astype(np.int64, copy=False)
 
 
-_NO_TEXT, _NO_NUMBERS = np.zeros(1, np.uint8), np.zeros(0, np.uint64)
+_NO_TEXT, _NO_IDS = np.zeros(1, np.uint8), np.zeros(0, np.int64)
