@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
 from recsim_train.config.errors import RunFailed, UserError
@@ -52,7 +53,8 @@ CRITEO = (
     *(f"C{n}" for n in range(1, 1 + CATEGORY_COLUMNS)),
 )
 """Names of Criteo text's columns."""
-_INTEGER = r"^-?[0-9]{1,18}$"
+_MOST_DIGITS = 18
+_INTEGER = rf"^-?[0-9]{{1,{_MOST_DIGITS}}}$"
 _HEXADECIMAL = r"^[0-9a-fA-F]{1,16}$"
 _LIKELY = (
     (r"-?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?", "written as a float, as pandas does with columns that "
@@ -238,14 +240,14 @@ def _criteo(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns: list[pa.Array] = []
     for place, name in enumerate(CRITEO):
         field = batch.column(name)
-        numbers = _hexadecimal if place > INTEGER_COLUMNS else _integers
+        hexadecimal = place > INTEGER_COLUMNS
         try:
-            found = numbers(field)
+            found = _hexadecimals(field) if hexadecimal else _integers(field)
         except ValueError:
-            pattern = _HEXADECIMAL if place > INTEGER_COLUMNS else _INTEGER
-            right = pc.match_substring_regex(field, pattern)
+            right = pc.match_substring_regex(field, _HEXADECIMAL if hexadecimal else _INTEGER)
             marks = _marked(marks, pc.invert(right), field, place)
-            found = numbers(pc.if_else(right, field, None))
+            rest = pc.if_else(right, field, None)
+            found = _hexadecimals(rest) if hexadecimal else rest.cast(pa.int64())
         if place == 0:
             clicks = pc.fill_null(pc.is_in(found, pa.array([0, 1], found.type)), False)
             marks = _marked(marks, pc.invert(clicks), field, place)
@@ -267,14 +269,24 @@ def _mask(count: int, rows: pa.Array) -> pa.Array:
 
 
 def _integers(field: pa.Array) -> pa.Array:
+    text, places = _bytes_of(field)
+    # what the cast takes, too: more digits, and hexadecimal ones
+    if (np.diff(places) > _MOST_DIGITS).any() or b"x" in text.lower():
+        raise ValueError("of more digits, or hexadecimal")
     return field.cast(pa.int64())
 
 
-def _hexadecimal(field: pa.Array) -> pa.Array:
+def _bytes_of(field: pa.Array) -> tuple[bytes, NDArray[np.int32]]:
+    """The bytes of all texts, and where each begins and the last one ends [n + 1]."""
+    begin, (_, ends, text) = field.offset, field.buffers()
+    places = np.frombuffer(ends, np.int32)[begin : begin + len(field) + 1]
+    return (text.to_pybytes()[places[0] : places[-1]] if text else b""), places
+
+
+def _hexadecimals(field: pa.Array) -> pa.Array:
     digits = pc.utf8_lpad(pc.fill_null(field, "0"), 16, "0")
-    begin, (_, ends, text) = digits.offset, digits.buffers()
-    places = np.frombuffer(ends, np.int32)[begin : begin + len(digits) + 1]
-    packed = bytes.fromhex(text.to_pybytes()[places[0] : places[-1]].decode("ascii", "replace"))
+    text, places = _bytes_of(digits)
+    packed = bytes.fromhex(text.decode("ascii", "replace"))
     if (np.diff(places) != 16).any() or len(packed) != 8 * len(digits):
         raise ValueError("of more digits, or with blanks")
     numbers = np.frombuffer(packed, ">u8").astype(np.uint64)

@@ -206,7 +206,8 @@ def numbers_of(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]
         column, fine = _parsed(column)
     if not column.null_count and of.is_floating(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.float64), fine
-    found: NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    real = column.cast(pa.float64(), safe=False)  # whole numbers above 2^53 lose digits
+    found: NDArray[np.float64] = real.to_numpy(zero_copy_only=False)
     return found, fine
 
 
