@@ -126,7 +126,7 @@ def check_data(data: Data, mistakes: Mistakes) -> None:
 
 def check_fed(model: Model, data: Data, mistakes: Mistakes) -> None:
     """A model that Criteo's columns can feed, where nothing else is said of the files."""
-    if data.path is None or data.columns:
+    if not data.path or data.columns:
         return
     source = f"the Criteo text {data.named(data.path)!r} (data.path)"
     for path, why in unfit(model):

@@ -11,7 +11,9 @@ first and last bytes. Parquet files of large row groups are, too.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
 import hashlib
 import json
 import os
@@ -28,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 
 from recsim_train.config.errors import RunFailed, UserError
@@ -50,7 +53,8 @@ CRITEO = (
     *(f"C{n}" for n in range(1, 1 + CATEGORY_COLUMNS)),
 )
 """Names of Criteo text's columns."""
-_INTEGER = r"^-?[0-9]{1,18}$"
+_MOST_DIGITS = 18
+_INTEGER = rf"^-?[0-9]{{1,{_MOST_DIGITS}}}$"
 _HEXADECIMAL = r"^[0-9a-fA-F]{1,16}$"
 _LIKELY = (
     (r"-?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?", "written as a float, as pandas does with columns that "
@@ -63,6 +67,15 @@ _LIKELY = (
 _SHOWN = 40
 """Characters of a wrong field that are shown."""
 _SEPARATORS = ",\t;|"
+
+
+def _taken_for_latin_1(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+_LATIN_1 = "recsim_train.latin_1"
+codecs.register_error(_LATIN_1, _taken_for_latin_1)
 
 
 class Text(NamedTuple):
@@ -89,37 +102,59 @@ def criteo_text(path: str) -> Text:
 def csv_text(path: str) -> Text:
     """A file of CSV, by its first line. Raises UserError where there is none."""
     head, _ = beginning(path, "CSV with a header, or Parquet")
-    line = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace").rstrip("\r")
+    line = re.split(rb"\r?\n|\r", head, maxsplit=1)[0].decode("utf-8", _LATIN_1)
+    line = line.removeprefix("\ufeff")
     separator = max(_SEPARATORS, key=line.count)
-    names = tuple(next(csv.reader([line], delimiter=separator), ()))
+    try:
+        names = tuple(next(csv.reader([line], delimiter=separator), ()))
+    except csv.Error as error:
+        raise UserError(f"{path}: its first line is no header of CSV ({error})") from None
     return Text(path, separator, names, 2)
 
 
 class _Progress:
-    """A file that is read from its beginning to its end, and how far that is."""
+    """A file that is read from its beginning to its end, and how far that is.
+
+    Where it cannot be read on it ends after its last whole line: `failure` says why. Bytes that are
+    no UTF-8 are taken for Latin-1.
+    """
 
     def __init__(self, path: str, tell: Callable[[int, int], None] | None) -> None:
         self.file: BinaryIO = open_bytes(path)
         self._raw: Any = getattr(self.file, "fileobj", self.file)  # of gzip, what is unpacked
-        self._size, self._tell, self._path = os.path.getsize(path), tell, path
+        self._size, self._tell = os.path.getsize(path), tell
+        self._utf_8 = codecs.getincrementaldecoder("utf-8")(_LATIN_1)
+        self._ready, self._ended = bytearray(), False
+        self.failure: str | None = None
         self.rows = 0
 
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes. Raises RunFailed where they cannot be had."""
-        try:
-            given = self.file.read(size)
-        except EOFError:
-            raise self._failed("its gzip data ends in the middle (truncated file)") from None
-        except zlib.error as error:
-            raise self._failed(f"its gzip data is damaged ({error})") from None
-        except OSError as error:
-            raise self._failed(f"it cannot be read ({error.strerror or error})") from None
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer at the end only."""
+        while len(self._ready) < size and not self._ended:
+            piece = self._piece(size - len(self._ready))
+            self._ended = not piece
+            ascii_ = piece.isascii() and not self._utf_8.getstate()[0]
+            self._ready += piece if ascii_ else self._utf_8.decode(piece, self._ended).encode()
+            if self.failure is not None:
+                del self._ready[self._ready.rfind(b"\n") + 1 :]
+        given = bytes(self._ready[:size])
+        del self._ready[:size]
         if self._tell is not None:
             self._tell(min(self._raw.tell(), self._size), self._size)
         return given
 
-    def _failed(self, why: str) -> RunFailed:
-        return RunFailed(f"{self._path}: {why}, after {self.rows:,} rows")
+    def _piece(self, size: int) -> bytes:
+        """Some bytes; none: there are no more, or no more can be had."""
+        try:
+            # read1 hands out what one step of unpacking gave: an error in the next loses nothing
+            return self.file.read1(size)  # type: ignore[attr-defined, no-any-return]
+        except EOFError:
+            self.failure = "its gzip data ends in the middle (truncated file)"
+        except (zlib.error, gzip.BadGzipFile) as error:
+            self.failure = f"its gzip data is damaged ({error})"
+        except OSError as error:
+            self.failure = f"it cannot be read ({error.strerror or error})"
+        return b""
 
     @property
     def closed(self) -> bool:
@@ -171,14 +206,18 @@ def text_rows(
             given = _with_marks(empty, unlike, file.rows + text.first_line)
             yield _criteo(given) if text.criteo else given
     except pa.ArrowInvalid as error:
-        line = file.rows + text.first_line
-        if "straddling" in str(error):
+        line, said = file.rows + text.first_line, str(error)
+        if "straddling" in said:
             raise RunFailed(
                 f"{text.path}: a line from {line:,} on is longer than {BLOCK:,} bytes"
             ) from None
-        raise RunFailed(f"{text.path}: cannot be read from line {line:,} on ({error})") from None
+        if "Empty CSV file" not in said:
+            said = said.splitlines()[0]
+            raise RunFailed(f"{text.path}: cannot be read from line {line:,} on ({said})") from None
     finally:
         file.close()
+    if file.failure is not None:
+        raise RunFailed(f"{text.path}: {file.failure}, after {file.rows:,} rows")
 
 
 def _with_marks(batch: pa.RecordBatch, unlike: list[tuple[int, str]], first: int) -> pa.RecordBatch:
@@ -201,14 +240,14 @@ def _criteo(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns: list[pa.Array] = []
     for place, name in enumerate(CRITEO):
         field = batch.column(name)
-        numbers = _hexadecimal if place > INTEGER_COLUMNS else _integers
+        hexadecimal = place > INTEGER_COLUMNS
         try:
-            found = numbers(field)
+            found = _hexadecimals(field) if hexadecimal else _integers(field)
         except ValueError:
-            pattern = _HEXADECIMAL if place > INTEGER_COLUMNS else _INTEGER
-            right = pc.match_substring_regex(field, pattern)
+            right = pc.match_substring_regex(field, _HEXADECIMAL if hexadecimal else _INTEGER)
             marks = _marked(marks, pc.invert(right), field, place)
-            found = numbers(pc.if_else(right, field, None))
+            rest = pc.if_else(right, field, None)
+            found = _hexadecimals(rest) if hexadecimal else rest.cast(pa.int64())
         if place == 0:
             clicks = pc.fill_null(pc.is_in(found, pa.array([0, 1], found.type)), False)
             marks = _marked(marks, pc.invert(clicks), field, place)
@@ -230,14 +269,24 @@ def _mask(count: int, rows: pa.Array) -> pa.Array:
 
 
 def _integers(field: pa.Array) -> pa.Array:
+    text, places = _bytes_of(field)
+    # what the cast takes, too: more digits, and hexadecimal ones
+    if (np.diff(places) > _MOST_DIGITS).any() or b"x" in text.lower():
+        raise ValueError("of more digits, or hexadecimal")
     return field.cast(pa.int64())
 
 
-def _hexadecimal(field: pa.Array) -> pa.Array:
+def _bytes_of(field: pa.Array) -> tuple[bytes, NDArray[np.int32]]:
+    """The bytes of all texts, and where each begins and the last one ends [n + 1]."""
+    begin, (_, ends, text) = field.offset, field.buffers()
+    places = np.frombuffer(ends, np.int32)[begin : begin + len(field) + 1]
+    return (text.to_pybytes()[places[0] : places[-1]] if text else b""), places
+
+
+def _hexadecimals(field: pa.Array) -> pa.Array:
     digits = pc.utf8_lpad(pc.fill_null(field, "0"), 16, "0")
-    begin, (_, ends, text) = digits.offset, digits.buffers()
-    places = np.frombuffer(ends, np.int32)[begin : begin + len(digits) + 1]
-    packed = bytes.fromhex(text.to_pybytes()[places[0] : places[-1]].decode("ascii", "replace"))
+    text, places = _bytes_of(digits)
+    packed = bytes.fromhex(text.decode("ascii", "replace"))
     if (np.diff(places) != 16).any() or len(packed) != 8 * len(digits):
         raise ValueError("of more digits, or with blanks")
     numbers = np.frombuffer(packed, ">u8").astype(np.uint64)

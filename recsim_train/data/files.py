@@ -146,8 +146,9 @@ def open_bytes(path: str | Path, expected: str = "rows of data") -> BinaryIO:
         raise UserError(f"{path}: cannot be read: {_reason(error)}") from None
 
 
-def beginning(path: str | Path, expected: str) -> tuple[bytes, bool]:
-    """What a file holds at its beginning, unpacked; and whether it is gzip data.
+def beginning(path: str | Path, expected: str, most: int = _LOOK) -> tuple[bytes, bool]:
+    """What a file holds at its beginning, unpacked, ``most`` bytes or a few more; and whether it is
+    gzip data.
 
     ``expected``: as of `open_bytes`. Raises UserError where there is nothing to be read.
     """
@@ -155,7 +156,7 @@ def beginning(path: str | Path, expected: str) -> tuple[bytes, bool]:
     with open_bytes(path, expected) as file:
         packed = isinstance(file, gzip.GzipFile)
         try:
-            while len(text) < _LOOK and (piece := file.read1(_HEAD)):  # type: ignore[attr-defined]
+            while len(text) < most and (piece := file.read1(_HEAD)):  # type: ignore[attr-defined]
                 text += piece
         except (EOFError, zlib.error, gzip.BadGzipFile):
             # A truncated file may still give many rows: the reader says what it met and where.
@@ -173,12 +174,6 @@ def beginning(path: str | Path, expected: str) -> tuple[bytes, bool]:
 
 def _reason(error: Exception) -> object:
     return getattr(error, "strerror", None) or error
-
-
-def is_gzip(path: str | Path) -> bool:
-    """Whether a file begins like gzip data."""
-    with open(path, "rb") as file:
-        return file.read(2) == GZIP_MAGIC
 
 
 def _check_regular(path: Path) -> None:

@@ -90,7 +90,7 @@ def number_rows(
     most, ten, digits, least = np.uint64(buckets), np.uint64(10), np.zeros(20, np.uint8), 0
     short = np.uint64(0xFFFFFFFF)
     for n in range(found.size):
-        if not there[n] or most == 0:
+        if not there[n]:
             found[n] = MISSING
             continue
         negative = signed and numbers[n] < 0
@@ -107,11 +107,13 @@ def number_rows(
                 value = (value ^ np.uint64(digits[at])) * _PRIME
             found[n] = np.int64(value % most) + 1
             continue
-        outside = number >= most  # as negative ones are
+        outside = number >= max(most, np.uint64(1))  # as negative ones are
         if outside:
             beyond[0] += np.uint64(1)
             beyond[1] = max(beyond[1], number)
-        if how == AS_THEY_ARE:
+        if most == 0:
+            found[n] = MISSING
+        elif how == AS_THEY_ARE:
             found[n] = OUTSIDE if outside else np.int64(number) + 1
             least = min(least, found[n])
         elif number <= short and most <= short:  # whose division takes half as long

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recsim_train.config.columns import Categorical, Layout, Numeric, layout_of
@@ -22,8 +24,9 @@ from recsim_train.data.convert import (
     target_of,
     text_rows,
 )
-from recsim_train.data.files import open_bytes
+from recsim_train.data.files import beginning, container, is_header, layout
 from recsim_train.data.log import Log, LogFile, ParquetFile, TextBeginning
+from recsim_train.data.mapping import MARK
 
 PARQUET = b"PAR1"
 ENDINGS = (".parquet", ".parq", ".csv", ".tsv", ".txt", ".gz")
@@ -33,6 +36,10 @@ BEGINNING = 1 << 16
 CRITEO_TEXT = "Criteo text (label, 13 integer and 26 categorical columns, tab-separated)"
 WITH_COLUMNS = "Parquet, or CSV with a header"
 _PATTERN = set("*?[")
+_HEAD = 1 << 16
+"""Bytes of a file by which it is told what it is: a zero among them says that it is no text."""
+_LINES = 1000
+"""Lines of which one has to be well-formed."""
 
 
 def layout_for(model: Model, data: Data) -> Layout:
@@ -82,9 +89,16 @@ def text_of(path: str, data: Data) -> Text | None:
     """How a file is to be read that is text; None: it is Parquet. Raises UserError for a file that
     cannot be opened, or is neither."""
     expected = WITH_COLUMNS if data.columns else CRITEO_TEXT
-    with open_bytes(path, expected) as file:
-        if file.read(len(PARQUET)) == PARQUET:
-            return None
+    head, packed = beginning(path, expected, _HEAD)
+    if head.startswith(PARQUET) and not packed:
+        return None
+    what = container(head)
+    if what is not None and packed:
+        what = f"gzip data that holds {what}"
+    if what is None and b"\0" in head:
+        what = "a binary file"
+    if what is not None:
+        raise UserError(f"{path}: {what}; expected {expected}")
     return csv_text(path) if data.columns else criteo_text(path)
 
 
@@ -95,8 +109,11 @@ def to_convert(data: Data) -> Iterator[tuple[str, Text | None, Path]]:
         text, target = text_of(path, data), target_of(path, data.converted)
         if text is None and not has_large_groups(pq.read_metadata(path)):
             continue
-        if not is_fresh(path, target):
-            yield path, text, target
+        if is_fresh(path, target):
+            continue
+        if text is not None:
+            _beginning(text, _LINES)
+        yield path, text, target
 
 
 def input_files(data: Data) -> list[str]:
@@ -138,9 +155,14 @@ def _check_criteo(path: str) -> None:
 
 
 def _beginning(text: Text, rows: int) -> TextBeginning:
-    batches, count = [], 0
+    """So many rows at most. Raises UserError where there is none, or the first ones of what should
+    be Criteo text are not."""
+    batches: list[pa.RecordBatch] = []
+    count = 0
     try:
         for batch in text_rows(text):
+            if text.criteo and not batches:
+                _check_lines(text, batch.column(MARK)[:_LINES])
             batches.append(batch.slice(0, rows - count))
             count += batches[-1].num_rows
             if count == rows:
@@ -151,3 +173,26 @@ def _beginning(text: Text, rows: int) -> TextBeginning:
     if not count:
         raise UserError(f"{text.path} has no rows")
     return TextBeginning(text.path, batches, text.first_line)
+
+
+def _check_lines(text: Text, marks: pa.Array) -> None:
+    """Raise UserError with the likely cause where every row has a mark."""
+    if marks.null_count:
+        return
+    head, _ = beginning(text.path, CRITEO_TEXT)
+    lines = head.removesuffix(b"\n").split(b"\n")[:_LINES]
+    if not any(line.count(b"\t") == len(CRITEO) - 1 for line in lines):
+        like = layout(lines, len(CRITEO))
+        raise UserError(
+            f"{text.path}: no line among the first {len(lines)} has {len(CRITEO)} tab-separated "
+            f"columns{f' ({like})' if like else ''}; expected {CRITEO_TEXT}"
+        )
+    # of a column that is wrong in most lines the first one, not the header above them
+    said = marks.to_pylist()
+    columns = [mark.split(":")[0] for mark in said]
+    line = columns.index(Counter(columns).most_common(1)[0][0])
+    first = " (line 1 seems to be a header)" if is_header(lines[0], b"\t") else ""
+    raise UserError(
+        f"{text.path} is not Criteo text: not one of its first lines is well-formed (line "
+        f"{line + 1}, {said[line]}){first}; expected {CRITEO_TEXT}"
+    )

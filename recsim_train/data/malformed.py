@@ -32,8 +32,10 @@ class Malformed:
     """By kind, of the first few: number in the log, and where and what in words."""
     rows: int = 0
     """All rows looked at, well-formed ones too."""
+    mapped: int = 0
+    """Rows whose ids were looked at: some are read ahead."""
     beyond: Sequence[Sequence[int]] = field(default_factory=list)
-    """Of well-formed ones, by table: how many ids its rows are too few for, and the largest."""
+    """Of these, by table: how many ids its rows are too few for, and the largest."""
 
     @property
     def total(self) -> int:
@@ -47,19 +49,15 @@ class Malformed:
 
     def merge(self, other: Malformed) -> None:
         """Add another reader's counts."""
-        self.rows += other.rows
-        self.add_beyond(other.beyond)
+        self.rows, self.mapped = self.rows + other.rows, self.mapped + other.mapped
+        both = zip_longest(self.beyond, other.beyond, fillvalue=(0, 0))
+        self.beyond = [(a + b, max(one, two)) for (a, one), (b, two) in both]
         for kind, count in other.counts.items():
             self.add(kind, count, other.first[kind])
 
-    def add_beyond(self, more: Sequence[Sequence[int]]) -> None:
-        """Add to `beyond`."""
-        both = zip_longest(self.beyond, more, fillvalue=(0, 0))
-        self.beyond = [(a + b, max(one, other)) for (a, one), (b, other) in both]
-
     def beyond_rows(self, rows: Iterable[int]) -> list[BeyondRows]:
         """Of the tables that have ids beyond their ``rows``."""
-        tables, lines = zip(rows, self.beyond, strict=False), max(1, self.rows - self.total)
+        tables, lines = zip(rows, self.beyond, strict=False), max(1, self.mapped)
         return [
             BeyondRows(table, own, count / lines, largest)
             for table, (own, (count, largest)) in enumerate(tables)

@@ -210,7 +210,7 @@ def numbers_of(
     if is_text(column.type):
         column, fine = _parsed(column)
     if not (of.is_integer(column.type) or of.is_floating(column.type)):
-        column = column.cast(pa.float64())
+        column = column.cast(pa.float64(), safe=False)  # long decimals lose digits
     numbers = values_of(column)
     # one look at the sum says whether any is missing
     if column.null_count or (of.is_floating(column.type) and np.isnan(numbers.sum())):

@@ -3,8 +3,8 @@
 The unit is the row group: those of an epoch are permuted and dealt whole to the loops, the k-th to
 loop k mod P of P, one epoch after the other without a gap, so that each is decoded once. Where
 there are fewer groups than loops each is cut into equally many parts: a loop decodes a group as far
-as its own part reaches. What a loop gets this way it takes in windows of `WINDOW` rows, each of
-which it permutes. Without shuffling nothing is permuted.
+as its own part reaches. What a loop gets this way it takes in windows of `WINDOW` rows, fewer at an
+epoch's end, each of which it permutes. Without shuffling nothing is permuted.
 
 So every row is trained on once an epoch, and a place is an epoch, a group and a row of it. What a
 global batch holds depends on how many loops there are, and does not depend on who reads.

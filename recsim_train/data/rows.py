@@ -29,7 +29,10 @@ class Maker:
     def examples(self, part: Part) -> Iterator[Mapped]:
         """A part's rows, some at a time."""
         for first, batch in self.log.read(part):
-            yield self.mapper(batch, first)
+            piece = self.mapper(batch, first)
+            self.malformed.mapped += len(piece)
+            self.malformed.beyond = self.mapper.beyond.tolist()
+            yield piece
 
     def batch(self, given: Mapped) -> NumpyBatch:
         """All rows; malformed ones are counted and replaced.
@@ -84,29 +87,32 @@ class Flow:
     def __init__(self, maker: Maker, turns: Iterable[Turn]) -> None:
         self._maker, self._turns = maker, iter(turns)
         self.epoch = 0
-        """Of the last row that was taken."""
+        """Of the next row, or the last one."""
         self._pieces: Iterator[Mapped] = iter(())
-        self._left: Mapped | None = None
+        self._piece: Mapped | None = None
+
+    def more(self) -> bool:
+        """Whether there is a next row; it is decoded."""
+        while self._piece is None and (piece := next(self._pieces, None)) is None:
+            if (turn := next(self._turns, None)) is None:
+                return False
+            self.epoch, self._pieces = turn.epoch, self._maker.examples(turn.part)
+        self._piece = self._piece or piece
+        return True
 
     def take(self, rows: int) -> list[Mapped]:
-        """The next so many rows, fewer at the end, in pieces."""
+        """The next so many rows in pieces, fewer at the end of an epoch."""
         given: list[Mapped] = []
-        while rows and (piece := self._piece()) is not None:
-            self._left = None
+        epoch = self.epoch if self.more() else None
+        while rows and self.more() and self.epoch == epoch:
+            assert self._piece is not None
+            piece, self._piece = self._piece, None
             if len(piece) > rows:
-                self._left = piece.take(np.arange(rows, len(piece)))
+                self._piece = piece.take(np.arange(rows, len(piece)))
                 piece = piece.take(np.arange(rows))
             rows -= len(piece)
             given.append(piece)
         return given
-
-    def _piece(self) -> Mapped | None:
-        """What is left of one, or the next one; None: there are no more."""
-        while self._left is None and (piece := next(self._pieces, None)) is None:
-            if (turn := next(self._turns, None)) is None:
-                return None
-            self.epoch, self._pieces = turn.epoch, self._maker.examples(turn.part)
-        return self._left or piece
 
 
 class LoopRows:
@@ -117,7 +123,7 @@ class LoopRows:
         self._flow = Flow(maker, order.turns(loop))
         self._size = WINDOW if order.shuffle else PIECE
         self._next: list[Mapped] = []
-        self._ahead = self._number = self._at = 0
+        self._ahead = self._number = self._at = self._epoch = 0
         self._now: Mapped | None = None
         self._rows = np.zeros(0, np.int64)
         self.epochs = 0
@@ -139,8 +145,11 @@ class LoopRows:
         return batch
 
     def _load(self, rows: int) -> None:
-        """Have so many rows of the next window, at least."""
-        while self._ahead < rows:
+        """Have so many rows of the next window, at least, or all of it: it ends with its epoch."""
+        while self._ahead < rows and self._flow.more():
+            if self._ahead and self._flow.epoch != self._epoch:
+                return
+            self._epoch = self._flow.epoch
             self._next += self._flow.take(min(PIECE, self._size - self._ahead))
             self._ahead = sum(map(len, self._next))
 
@@ -149,4 +158,4 @@ class LoopRows:
         self._now, self._next = Mapped.joined(self._next), []
         self._rows = self._order.window(self._loop, self._number, self._ahead)
         self._number, self._ahead, self._at = self._number + 1, 0, 0
-        self.epochs = self._flow.epoch + 1
+        self.epochs = self._epoch + 1

@@ -190,8 +190,10 @@ def training_rows(data: Data, rows: int, name: str) -> tuple[int, int]:
 
     Raises UserError where none is left. ``name``: of the files.
     """
-    begin, end = held_out_rows(data, rows) if data.eval_path is None else (0, 0)
-    first, stop = (0, begin) if data.eval_from == "end" else (end, rows)
+    first, stop = 0, rows
+    if data.eval_path is None:
+        begin, end = held_out_rows(data, rows)
+        first, stop = (0, begin) if data.eval_from == "end" else (end, rows)
     if stop <= first:
         raise UserError(
             f"{name} has {rows:,} rows, all of which are held out: none is left to train on"

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -88,6 +90,12 @@ def tarred(mode: Any = "w") -> bytes:
     return target.getvalue()
 
 
+def parquet() -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.table({"label": [0, 1], "I1": [3, 4], "C1": [5, 6]}), target)
+    return target.getvalue()
+
+
 def columns(change: Callable[[list[str]], list[str]]) -> bytes:
     lines = [change(line.split("\t")) for line in TEXT.splitlines()]
     return "".join("\t".join(line) + "\n" for line in lines).encode()
@@ -102,7 +110,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "few commas": (b"a,b,c\n1,2,3\n4,5,6\n", "a CSV file with a header, whose 3 columns"),
     "semicolons": (rows(9, separator=";").encode(), "separated by semicolons"),
     "blanks": (rows(9, separator=" ").encode(), "separated by blanks"),
-    "parquet": (b"PAR1\x15\x04\x15" * 99, "x: a Parquet file; expected Criteo text"),
+    "parquet": (b"PAR1\x15\x04\x15" * 99, "x: is no whole Parquet file (Parquet magic bytes not"),
+    "parquet without columns": (parquet(), "x: is Parquet, of which data.columns has to say what"),
     "parquet in gzip": (gzip.compress(b"PAR1\0\x15" * 99), "gzip data that holds a Parquet file"),
     "zip": (zipped(), "x: a zip archive"),
     "tar": (tarred(), "x: a tar archive"),
@@ -122,7 +131,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "random": (random.Random(1).randbytes(9999), "x: a binary file"),
     "header and floats": (
         HEADER.encode() + b"\n" + columns(lambda f: [f[0], f[1], f[2] + ".0", *f[3:]]),
-        "with an integer column that is no integer (line 2, column 3: \"",
+        "x is not Criteo text: not one of its first lines is well-formed (line 2, column 3: \"",
     ),
     "all floats": (
         columns(lambda f: [f[0], f[1], "1.0", *f[3:]]),
@@ -161,11 +170,32 @@ def test_a_url_is_shown_whole_and_refused(folder: Path, key: str, url: str) -> N
         assert f"data.{key}: expected a file of this machine, got the URL '{url}'" in said
 
 
-def test_a_pattern_is_a_name_like_any_other(folder: Path) -> None:
-    for name in ("*.tsv", "~/x.tsv", "a.tsv,b.tsv", "$CRITEO/x"):
+def test_a_pattern_names_several_files(folder: Path) -> None:
+    done = planned("data.path=*.tsv", "data.eval_rows=119")
+    assert done.exit_code == 0, done.output
+    assert "  data: *.tsv; held out: the first 119 rows of it\n" in done.stdout
+    assert "all of which are held out" in refusal(planned("data.path=*.tsv", "data.eval_rows=120"))
+    assert "x*.tsv: no file has a name like this" in refusal(planned("data.path=x*.tsv"))
+    (folder / "[1].tsv").write_text(TEXT)  # its name is a pattern, too, of another file
+    assert planned("data.path='[1].tsv'").exit_code == 0
+
+
+def test_a_shell_s_signs_stand_for_themselves(folder: Path) -> None:
+    for name in ("~/x.tsv", "a.tsv,b.tsv", "$CRITEO/x"):
         said = refusal(planned(f"data.path={name}"))
         assert f"{name}: no such file of that very name" in said
     assert "no such file; expected" in refusal(planned("data.path=x.tsv"))
+
+
+def test_a_folder_names_the_files_in_it(folder: Path) -> None:
+    (folder / "logs").mkdir()
+    assert "logs: the folder has no file *.parquet" in refusal(planned("data.path=logs"))
+    for name in ("part-1.tsv", "part-0.txt", "_SUCCESS", ".part-0.txt.crc", "notes.md"):
+        (folder / "logs" / name).write_text(TEXT if "part-" in name else "")
+    assert planned("data.path=logs", "data.eval_rows=119").exit_code == 0
+    assert "120 rows, all of which" in refusal(planned("data.path=logs", "data.eval_rows=120"))
+    twice = planned("data.path=[logs, logs/part-1.tsv]")
+    assert "logs/part-1.tsv: is named twice in data.path" in refusal(twice)
 
 
 @pytest.mark.parametrize("key", ["path", "eval_path"])
@@ -192,7 +222,6 @@ def test_what_a_reader_would_wait_for_is_refused(folder: Path, key: str) -> None
         ):
             said = refusal(planned(f"data.{key}={name}"))
             assert f"{name}: is {what}; expected a regular file, because each process" in said
-        assert "is a directory" in refusal(planned(f"data.{key}=."))
     finally:
         listening.close()
         for number in (end, other, opened):
@@ -248,21 +277,22 @@ def test_empty_text_is_not_the_current_folder(folder: Path, words: tuple[str, ..
     assert "expected a path, got empty text" in refusal(asked(*words))
 
 
-@pytest.mark.parametrize("key", ["path", "eval_path"])
-def test_a_list_of_files_is_no_sweep(folder: Path, key: str) -> None:
-    expected = (
-        f"data.{key}: expected one file, got a list of 2; for an experiment with each of them: "
-        f"sweep.points=[{{data.{key}: good.tsv}}, {{data.{key}: other.tsv}}]"
-    )
-    assert expected in refusal(planned(f"data.{key}=[good.tsv, other.tsv]"))
-    text = EXPERIMENT.replace("data: {path: good.tsv", "data: {path: null")
-    (folder / "small.yaml").write_text(text.replace("path: null", f"{key}: [good.tsv, other.tsv]"))
-    assert expected in refusal(planned())
-    assert "got a list of 0" in refusal(planned(f"data.{key}=[]"))
-    assert "good.tsv}, {data" in refusal(planned(f"data.{key}=[good.tsv, other.tsv, x]"))
+def test_a_list_of_files_is_one_log(folder: Path) -> None:
+    done = planned("data.path=[good.tsv, other.tsv]", "data.eval_rows=119")
+    assert done.exit_code == 0, done.output
+    assert "  data: good.tsv and 1 more; held out: the first 119 rows of it\n" in done.stdout
+    for key in ("path", "eval_path"):
+        said = refusal(planned(f"data.{key}=[]"))
+        assert f"data.{key}: expected a file, got an empty list; null: " in said
+    said = refusal(planned("data.path=[good.tsv, ./good.tsv]"))
+    assert "good.tsv: is named twice in data.path" in said
+    said = refusal(planned("data.eval_path=[other.tsv, good.tsv]"))
+    assert "good.tsv holds the rows of good.tsv (data.path) itself" in said
+    (folder / "small.yaml").write_text(EXPERIMENT.replace("good.tsv", "[good.tsv, other.tsv]"))
+    assert "  data: good.tsv and 1 more;" in planned().stdout
 
 
-def test_and_what_it_says_instead_works(folder: Path) -> None:
+def test_points_of_a_sweep_have_files_of_their_own(folder: Path) -> None:
     done = planned(
         "sweep.points=[{data.path: good.tsv}, {data.path: other.tsv}]", command="simulate"
     )
@@ -306,25 +336,30 @@ def test_a_file_that_is_still_to_be_made_is_not_held_out_too(folder: Path) -> No
 @pytest.mark.parametrize(
     ("sets", "said", "document"),
     [
-        ([], "good.tsv; held out: the first 20 rows of it", ("good.tsv", None, 20)),
+        ([], "good.tsv; held out: the first 20 rows of it", (["good.tsv"], None, 20)),
         (["data.path=null"], "the generator (data.path is null), 200,000 rows of seed 7; held out: "
          "the first 20 rows of it", ("generator", None, 20)),
         (["data.eval_path=other.tsv"], "good.tsv; held out: the first 20 rows of other.tsv",
-         ("good.tsv", "other.tsv", 20)),
+         (["good.tsv"], ["other.tsv"], 20)),
+        (["data.eval_rows=7", "data.eval_from=end"], "good.tsv; held out: the last 7 rows of it",
+         (["good.tsv"], None, 7)),
         (["data.eval_rows=0", "data.limit_rows=30"], "good.tsv, at most 30 rows trained on; held "
-         "out: none", ("good.tsv", None, 0)),
+         "out: none", (["good.tsv"], None, 0)),
     ],
 )  # fmt: skip
 def test_the_plan_names_its_rows(
-    folder: Path, sets: list[str], said: str, document: tuple[str, str | None, int]
+    folder: Path, sets: list[str], said: str, document: tuple[object, list[str] | None, int]
 ) -> None:
     for command in ("run", "simulate"):
         assert f"  data: {said}\n" in planned(*sets, command=command).stdout
     words = [word for text in sets for word in ("--set", text)]
     (plan,) = json.loads(asked("run", "small.yaml", "--dry-run", "--json", *words).stdout)["plans"]
-    source, file, first = document
+    source, files, rows = document
     assert plan["data"]["source"] == source
-    assert plan["data"]["held_out"] == {"file": file, "first_rows": first}
+    assert plan["data"]["held_out"] == {
+        "files": files, "rows": rows, "share": None,
+        "from": "end" if "data.eval_from=end" in sets else "start",
+    }  # fmt: skip
 
 
 def test_the_screen_and_the_report_name_them_too(folder: Path) -> None:

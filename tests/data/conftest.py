@@ -4,10 +4,18 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from recsim_train.config.experiment import Model, Table
+from recsim_train.config.experiment import Data, Model, Table
+from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.convert import convert_text, criteo_text
+from recsim_train.data.input import layout_for, to_convert
+from recsim_train.data.log import Log, ParquetFile
+from recsim_train.data.mapping import Mapper
+from recsim_train.data.rows import Maker
 
 
 def small_model(rows: tuple[int, ...], features: int = 13) -> Model:
@@ -36,16 +44,14 @@ class Reference:
     """A slow, obviously right reader of Criteo lines, to hold the fast one against."""
 
     def row(self, line: bytes, model: Model) -> Row | str:
-        """The row in a line (without its line feed), or what is wrong with it."""
-        fields = line.removesuffix(b"\r").split(b"\t")
+        """The row in a line (without its end), or how the sentence on what is wrong begins."""
+        fields = line.split(b"\t") if line else [b""] * 40
         if len(fields) != 40:
-            return "columns"
-        if fields[0] not in (b"0", b"1"):
-            return "label"
-        if not all(re.fullmatch(rb"(-?[0-9]{1,18})?", text) for text in fields[1:14]):
-            return "integer"
-        if not all(re.fullmatch(rb"[0-9a-fA-F]{0,16}", text) for text in fields[14:]):
-            return "category"
+            return f"{len(fields)} column{'' if len(fields) == 1 else 's'}, not 40"
+        patterns = [rb"[01]", *[rb"(-?[0-9]{1,18})?"] * 13, *[rb"[0-9a-fA-F]{0,16}"] * 26]
+        for column, (pattern, text) in enumerate(zip(patterns, fields, strict=True), 1):
+            if not re.fullmatch(pattern, text):
+                return f'column {column}: "'
         dense = [math.log(max(int(text or b"0"), 0) + 1) for text in fields[1:14]]
         ids = [
             0 if not text or table.rows == 1 else int(text, 16) % (table.rows - 1) + 1
@@ -76,3 +82,50 @@ def criteo_line(label: str = "1", integer: str = "3", category: str = "0000001f"
 @pytest.fixture
 def make_line() -> Callable[..., str]:
     return criteo_line
+
+
+def criteo_maker(path: Path, model: Model, limit: float = 1.0) -> Maker:
+    """Of a Criteo text, through its conversion."""
+    target = path.with_name(f"{path.name}.parquet")
+    convert_text(criteo_text(str(path)), target)
+    layout = layout_for(model, Data())
+    log = Log([ParquetFile(str(target), str(path), 1)], layout)
+    return Maker(log, Mapper(layout), str(path), limit)
+
+
+@pytest.fixture
+def make_criteo() -> Callable[..., Maker]:
+    return criteo_maker
+
+
+def all_rows(maker: Maker, batch_size: int = 1 << 30) -> list[NumpyBatch]:
+    return list(maker.in_order(0, maker.log.rows, batch_size))
+
+
+@pytest.fixture
+def every_row() -> Callable[..., list[NumpyBatch]]:
+    """All rows of a log in order, in batches."""
+    return all_rows
+
+
+def convert_all(data: Data) -> None:
+    for _, text, target in to_convert(data):
+        assert text is not None
+        convert_text(text, target)
+
+
+@pytest.fixture
+def convert() -> Callable[[Data], None]:
+    """Converts what is text, as a run does."""
+    return convert_all
+
+
+def row_numbers(batch: NumpyBatch) -> list[int]:
+    """Of rows that have their numbers as first integer."""
+    found: list[int] = np.expm1(batch.dense[:, 0].astype(float)).round().astype(int).tolist()
+    return found
+
+
+@pytest.fixture
+def numbers() -> Callable[[NumpyBatch], list[int]]:
+    return row_numbers

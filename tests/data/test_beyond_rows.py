@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from recsim_train.config.experiment import Model
-from recsim_train.data.criteo import CriteoText
-from recsim_train.data.source import Malformed
+from recsim_train.data.malformed import Malformed
 from recsim_train.trace.facts import BeyondRows, beyond_said
 from tests.commands import answer, command
 
@@ -58,7 +57,7 @@ def by_hand(ids: list[list[int | None]]) -> list[tuple[int, float, int]]:
 
 
 def test_every_id_beyond_is_counted_and_none_of_a_malformed_line(
-    tmp_path: Path, make_model: Callable[..., Model]
+    tmp_path: Path, make_model: Callable[..., Model], make_criteo: Any
 ) -> None:
     ids = drawn(300)
     lines = [line(row, spoilt=n % 7 == 3) for n, row in enumerate(ids)]
@@ -66,17 +65,12 @@ def test_every_id_beyond_is_counted_and_none_of_a_malformed_line(
     path.write_text("".join(lines))
     expected = by_hand([row for n, row in enumerate(ids) if n % 7 != 3])
     assert [table for table, *_ in expected] == [0, 1, 2]
-    whole, first, second = Malformed(), Malformed(), Malformed()
-    for met, batches in ((whole, range(6)), (first, (0, 2, 4)), (second, (1, 3, 5))):
-        source = CriteoText(make_model(ROWS), str(path))
-        source.malformed = met
-        rows = source.rows()
-        for batch in range(6):
-            taken = rows.take(50)
-            if batch in batches:
-                source.batch(taken)
-    first.merge(second)  # as two readers have it
-    for met in (whole, first):
+    whole, first, second = (make_criteo(path, make_model(ROWS)) for _ in range(3))
+    for maker, halves in ((whole, (0, 1)), (first, (0,)), (second, (1,))):
+        for half in halves:
+            list(maker.in_order(150 * half, 150 * half + 150, 50))
+    first.malformed.merge(second.malformed)  # as two readers have it
+    for met in (whole.malformed, first.malformed):
         found = met.beyond_rows(ROWS)
         assert [(f.table, f.largest) for f in found] == [(t, most) for t, _, most in expected]
         assert [f.share for f in found] == pytest.approx([share for _, share, _ in expected])

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recsim_train.data.text import write_criteo
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import (
@@ -21,7 +22,6 @@ from recsim_train.config.experiment import (
 from recsim_train.data import counts as counts_module
 from recsim_train.data.counts import counts_for, depends_on_data, shape_counts, stream_counts
 from recsim_train.data.stream import open_stream
-from recsim_train.data.text import write_criteo
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 

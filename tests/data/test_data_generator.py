@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from recsim_train.data.criteo import CriteoText
+from recsim_train.data.text import write_criteo
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model, Synthetic, Table
 from recsim_train.data import draws
-from recsim_train.data.criteo import CriteoText
 from recsim_train.data.draws import Zipf
 from recsim_train.data.generator import Generator, dense_values
-from recsim_train.data.text import write_criteo
 from tests.clock import LIMIT
 
 

@@ -18,7 +18,7 @@ EXPECTED = "Criteo text (label, 13 integer and 26 categorical columns, tab-separ
 
 
 def check(path: Path) -> None:
-    check_data(MODEL, Data(path=str(path), eval_rows=0))
+    check_data(MODEL, Data(path=(str(path),), eval_rows=0))
 
 
 def failure(path: Path) -> str:
@@ -67,11 +67,15 @@ def test_absent(tmp_path: Path) -> None:
 def test_evaluation_file_is_checked_too(tmp_path: Path) -> None:
     path = put(tmp_path, "train.txt", ROW)
     with pytest.raises(UserError, match=r"held_out\.txt: no such file"):
-        check_data(MODEL, Data(path=str(path), eval_path=str(tmp_path / "held_out.txt")))
+        check_data(MODEL, Data(path=(str(path),), eval_path=(f"{tmp_path}/held_out.txt",)))
 
 
 def test_directory(tmp_path: Path) -> None:
-    assert failure(tmp_path) == f"{tmp_path}: is a directory; expected a file of {EXPECTED}"
+    assert failure(tmp_path).startswith(f"{tmp_path}: the folder has no file *.parquet, *.parq, ")
+    put(tmp_path, "train.txt", ROW * 3)
+    check(tmp_path)
+    (tmp_path / "more.txt").mkdir()
+    assert failure(tmp_path).endswith(f"more.txt: is a directory; expected a file of {EXPECTED}")
 
 
 def test_empty(tmp_path: Path) -> None:
