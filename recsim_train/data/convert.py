@@ -252,6 +252,8 @@ def _criteo(batch: pa.RecordBatch) -> pa.RecordBatch:
             clicks = pc.fill_null(pc.is_in(found, pa.array([0, 1], found.type)), False)
             marks = _marked(marks, pc.invert(clicks), field, place)
         columns.append(found)
+    if marks.null_count < len(marks):
+        columns = [pc.if_else(marks.is_null(), column, None) for column in columns]
     return pa.RecordBatch.from_arrays([*columns, marks], names=[*CRITEO, MARK])
 
 
