@@ -33,7 +33,7 @@ class Malformed:
     rows: int = 0
     """All rows looked at, well-formed ones too."""
     mapped: int = 0
-    """Rows whose ids were looked at: some are read ahead."""
+    """Well-formed rows whose ids were looked at: some are read ahead."""
     beyond: Sequence[Sequence[int]] = field(default_factory=list)
     """Of these, by table: how many ids its rows are too few for, and the largest."""
 
