@@ -30,7 +30,7 @@ class Maker:
         """A part's rows, some at a time."""
         for first, batch in self.log.read(part):
             piece = self.mapper(batch, first)
-            self.malformed.mapped += np.count_nonzero(piece.kinds == 0)
+            self.malformed.mapped += int(np.count_nonzero(piece.kinds == 0))
             self.malformed.beyond = self.mapper.beyond.tolist()
             yield piece
 
