@@ -33,7 +33,9 @@ class Malformed:
     rows: int = 0
     """All rows looked at, well-formed ones too."""
     beyond: Sequence[Sequence[int]] = field(default_factory=list)
-    """Of well-formed ones, by table: how many ids its rows are too few for, and the largest."""
+    """By table: how many ids its rows are too few for, and the largest."""
+    decoded: int = 0
+    """Rows whose ids were looked at for this: more than `rows`, as whoever reads is ahead."""
 
     @property
     def total(self) -> int:
@@ -48,20 +50,17 @@ class Malformed:
     def merge(self, other: Malformed) -> None:
         """Add another reader's counts."""
         self.rows += other.rows
-        self.add_beyond(other.beyond)
+        self.decoded += other.decoded
+        both = zip_longest(self.beyond, other.beyond, fillvalue=(0, 0))
+        self.beyond = [(a + b, max(one, more)) for (a, one), (b, more) in both]
         for kind, count in other.counts.items():
             self.add(kind, count, other.first[kind])
 
-    def add_beyond(self, more: Sequence[Sequence[int]]) -> None:
-        """Add to `beyond`."""
-        both = zip_longest(self.beyond, more, fillvalue=(0, 0))
-        self.beyond = [(a + b, max(one, other)) for (a, one), (b, other) in both]
-
     def beyond_rows(self, rows: Iterable[int]) -> list[BeyondRows]:
         """Of the tables that have ids beyond their ``rows``."""
-        tables, lines = zip(rows, self.beyond, strict=False), max(1, self.rows - self.total)
+        tables = zip(rows, self.beyond, strict=False)
         return [
-            BeyondRows(table, own, count / lines, largest)
+            BeyondRows(table, own, count / self.decoded, largest)
             for table, (own, (count, largest)) in enumerate(tables)
             if count
         ]

@@ -29,7 +29,10 @@ class Maker:
     def examples(self, part: Part) -> Iterator[Mapped]:
         """A part's rows, some at a time."""
         for first, batch in self.log.read(part):
-            yield self.mapper(batch, first)
+            rows = self.mapper(batch, first)
+            self.malformed.decoded += len(rows)
+            self.malformed.beyond = [(table.count, table.largest) for table in self.mapper.beyond]
+            yield rows
 
     def batch(self, given: Mapped) -> NumpyBatch:
         """All rows; malformed ones are counted and replaced.
