@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
+from glob import glob
+from os.path import lexists
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -293,8 +295,7 @@ def shape_counts(plan: Plan) -> IdCounts:
     """
     experiment = plan.experiment
     model, data, b = experiment.model, experiment.data, plan.examples
-    exists = data.path is not None and not generator_stands_in(data)
-    if exists and _ids_per_batch(plan) * _SAMPLED_BATCHES <= _SAMPLED_IDS:
+    if _are_there(data) and _ids_per_batch(plan) * _SAMPLED_BATCHES <= _SAMPLED_IDS:
         counter = ShardCounter(plan)
         with open_stream(
             model,
@@ -309,6 +310,11 @@ def shape_counts(plan: Plan) -> IdCounts:
         source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {_name(data)}"
         return _from_shapes(plan, source, sampled, counter)
     return expected_counts(plan)
+
+
+def _are_there(data: Data) -> bool:
+    """Whether the files are."""
+    return bool(data.path) and all(lexists(name) or glob(name) for name in data.path or ())
 
 
 def expected_counts(plan: Plan) -> IdCounts:

@@ -32,10 +32,10 @@ class Malformed:
     """By kind, of the first few: number in the log, and where and what in words."""
     rows: int = 0
     """All rows looked at, well-formed ones too."""
-    mapped: int = 0
-    """Well-formed rows whose ids were looked at: some are read ahead."""
     beyond: Sequence[Sequence[int]] = field(default_factory=list)
-    """Of these, by table: how many ids its rows are too few for, and the largest."""
+    """By table: how many ids its rows are too few for, and the largest."""
+    decoded: int = 0
+    """Rows whose ids were looked at for this: more than `rows`, as whoever reads is ahead."""
 
     @property
     def total(self) -> int:
@@ -49,17 +49,18 @@ class Malformed:
 
     def merge(self, other: Malformed) -> None:
         """Add another reader's counts."""
-        self.rows, self.mapped = self.rows + other.rows, self.mapped + other.mapped
+        self.rows += other.rows
+        self.decoded += other.decoded
         both = zip_longest(self.beyond, other.beyond, fillvalue=(0, 0))
-        self.beyond = [(a + b, max(one, two)) for (a, one), (b, two) in both]
+        self.beyond = [(a + b, max(one, more)) for (a, one), (b, more) in both]
         for kind, count in other.counts.items():
             self.add(kind, count, other.first[kind])
 
     def beyond_rows(self, rows: Iterable[int]) -> list[BeyondRows]:
         """Of the tables that have ids beyond their ``rows``."""
-        tables, lines = zip(rows, self.beyond, strict=False), max(1, self.mapped)
+        tables = zip(rows, self.beyond, strict=False)
         return [
-            BeyondRows(table, own, count / lines, largest)
+            BeyondRows(table, own, count / self.decoded, largest)
             for table, (own, (count, largest)) in enumerate(tables)
             if count
         ]

@@ -29,10 +29,10 @@ class Maker:
     def examples(self, part: Part) -> Iterator[Mapped]:
         """A part's rows, some at a time."""
         for first, batch in self.log.read(part):
-            piece = self.mapper(batch, first)
-            self.malformed.mapped += int(np.count_nonzero(piece.kinds == 0))
+            rows = self.mapper(batch, first)
+            self.malformed.decoded += len(rows)
             self.malformed.beyond = self.mapper.beyond.tolist()
-            yield piece
+            yield rows
 
     def batch(self, given: Mapped) -> NumpyBatch:
         """All rows; malformed ones are counted and replaced.

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recsim_train.data.text import write_criteo
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import (
@@ -21,6 +20,7 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.data import counts as counts_module
 from recsim_train.data.counts import counts_for, depends_on_data, shape_counts, stream_counts
+from recsim_train.data.generated import write_generated
 from recsim_train.data.stream import open_stream
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -64,6 +64,7 @@ def brute_force(plan: Plan) -> dict[tuple[int, int], Any]:
         positions=range(total),
         total=total,
         iterations=experiment.training.warmup_steps + experiment.training.steps,
+        seed=experiment.seed,
     ) as stream:
         for fed in stream:
             ids, lengths = iter(fed.batch.ids.tolist()), iter(fed.batch.lengths.tolist())
@@ -152,7 +153,7 @@ def test_what_is_counted_exactly_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_shapes_alone_need_no_file_and_agree_with_the_stream(tmp_path: Path) -> None:
-    data = Data(path=str(tmp_path / "absent.txt"), eval_rows=100, synthetic=Synthetic(rows=900))
+    data = Data(path=(str(tmp_path / "absent.txt"),), eval_rows=100, synthetic=Synthetic(rows=900))
     absent, direct = counts_for(plan_of(data=data)), stream_counts(plan_of())
     assert absent.source == "ids from the shapes, distinct ids expected for a Zipf exponent of 1.05"
     found, exact = absent.shard_counts(0, 0), [direct.shard_counts(p, 0) for p in range(4)]
@@ -164,29 +165,51 @@ def test_shapes_alone_need_no_file_and_agree_with_the_stream(tmp_path: Path) -> 
 
 
 def test_shapes_with_a_file_sample_its_distinct_ids(tmp_path: Path) -> None:
-    data = Data(path=str(tmp_path / "x.txt"), eval_rows=0)
+    data = Data(path=(str(tmp_path / "x.txt"),), eval_rows=0)
     plan = plan_of(data=data)
-    write_criteo(tmp_path / "x.txt", plan.experiment.model, Synthetic(zipf=3.0), 300)
+    write_generated(tmp_path / "x.txt", plan.experiment.model, Synthetic(zipf=3.0), 300)
     counts = shape_counts(plan)
     assert counts.source.endswith("the mean of 4 batches of " + str(tmp_path / "x.txt"))
-    exact = [stream_counts(plan).batch_counts(p, 0) for p in range(4)]
-    assert counts.batch_counts(2, 7) == (250, round(np.mean([unique for _, unique in exact])))
+    with open_stream(
+        plan.experiment.model, data, batch_size=50, positions=(0,), total=1, iterations=4, seed=1
+    ) as stream:
+        unique = [
+            sum(len(set(ids)) for ids in fed.batch.ids.reshape(5, 50).tolist()) for fed in stream
+        ]
+    assert counts.batch_counts(2, 7) == (250, round(np.mean(unique)))
 
 
 def test_file_that_the_generator_will_write_is_counted_before_it_exists(tmp_path: Path) -> None:
+    """In the generator's order; the file's rows, which are the same, are dealt in another."""
     path = tmp_path / "later.txt"
-    data = Data(path=str(path), generate=True, eval_rows=100, synthetic=Synthetic(rows=900))
+    data = Data(path=(str(path),), generate=True, eval_rows=100, synthetic=Synthetic(rows=900))
     plan = plan_of(data=data, pooling="worker")
     before = counts_for(plan)
-    early = [before.shard_counts(p, k) for p in range(4) for k in range(5)]
-    write_criteo(path, plan.experiment.model, data.synthetic, data.synthetic.rows)
+    places = [(p, k) for p in range(4) for k in range(4)]  # one epoch of 800 rows
+    early = [before.batch_counts(*place) for place in places]
+    write_generated(path, plan.experiment.model, data.synthetic, data.synthetic.rows)
     after = counts_for(plan)
-    assert [after.shard_counts(p, k) for p in range(4) for k in range(5)] == early
+    late = [after.batch_counts(*place) for place in places]
+    assert [ids for ids, _ in late] == [ids for ids, _ in early]
+    assert np.mean([unique for _, unique in late]) == pytest.approx(
+        np.mean([unique for _, unique in early]), rel=0.02
+    )
     assert "will write to" in before.source
     assert after.source == f"counted in the ids of {path}, batch by batch"
 
 
+def test_counts_of_a_file_are_those_of_its_own_batches(tmp_path: Path) -> None:
+    data = Data(path=(str(tmp_path / "x.parquet"),), eval_rows=100)
+    plan = plan_of(data=data, pooling="worker")
+    write_generated(tmp_path / "x.parquet", plan.experiment.model, Synthetic(), 900)
+    counts = counts_for(plan)
+    for (position, iteration), (shards, batch) in brute_force(plan).items():
+        found = counts.shard_counts(position, iteration)
+        assert [(c.ids, c.unique) for c in found] == shards
+        assert counts.batch_counts(position, iteration) == batch
+
+
 def test_counting_an_absent_file_is_a_user_error(tmp_path: Path) -> None:
-    data = Data(path=str(tmp_path / "absent.txt"))
+    data = Data(path=(str(tmp_path / "absent.txt"),))
     with pytest.raises(UserError, match=r"absent\.txt: no such file; expected Criteo"):
         counts_for(plan_of(data=data, pooling="worker"))
