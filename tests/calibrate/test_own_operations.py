@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recsim_train.data.text import write_criteo
 from torch import Tensor
 
 from recsim_train.calibration.own import caches, steps
@@ -18,7 +19,6 @@ from recsim_train.config.experiment import (
     Synthetic,
 )
 from recsim_train.data.stream import open_stream
-from recsim_train.data.text import write_criteo
 from recsim_train.executor.net import kernels, masks
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.shards import services

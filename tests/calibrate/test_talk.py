@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recsim_train.data.text import write_criteo
 
 from recsim_train.calibration import talk
 from recsim_train.calibration.own_runs import OwnRun, Predict, Said, own_error
 from recsim_train.config.experiment import Synthetic
 from recsim_train.config.profiles import load_cluster
-from recsim_train.data.text import write_criteo
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.strategy.registry import strategies

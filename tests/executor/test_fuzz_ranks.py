@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from recsim_train.data.source import Malformed
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
 from recsim_train.config.errors import RunFailed, UserError
@@ -39,7 +40,6 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data.batch import pack
-from recsim_train.data.source import Malformed
 from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.link import connections

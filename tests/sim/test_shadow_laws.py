@@ -22,7 +22,7 @@ from recsim_train.workload.shape import dense_parameters
 from tests.simulated import simulate
 
 B = 32
-FREE = ("call", "interpreter", "stream_byte", "synthesize_row", "parse_row")
+FREE = ("call", "interpreter", "stream_byte", "synthesize_row", "read_row")
 CHEAP = ("effect", "asking", "message", "gloo_message", "request", "row_request")
 PRICES = {
     **dict.fromkeys(FREE, "0 ps"),
