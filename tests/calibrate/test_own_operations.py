@@ -253,9 +253,7 @@ def test_all_operations_are_in_some_case(asked: Callable[[str], list[tuple[str, 
 
 
 @pytest.mark.parametrize("readers", [0, 1])
-def test_a_reader_makes_batches_of_a_file_as_often_as_in_a_run(
-    tmp_path: Path, readers: int
-) -> None:
+def test_a_reader_makes_a_files_batches_as_often_as_in_a_run(tmp_path: Path, readers: int) -> None:
     plan = plan_of("flat_ps")
     path = tmp_path / "rows.parquet"
     write_generated(path, plan.experiment.model, Synthetic(rows=900, seed=3), 900)
