@@ -22,7 +22,7 @@ Clusters = Callable[..., Cluster]
 OutcomeOf = Callable[[Plan, Cluster], Outcome]
 Eps = Callable[[Plan, Cluster], float]
 
-FAST_DATA = {"path": "file.tsv"}
+FAST_DATA = {"path": ("file.tsv",), "generate": True}
 
 
 def mixed(**roles: list[dict[str, Any]]) -> dict[str, tuple[MixedHosts, ...]]:

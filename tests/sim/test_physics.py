@@ -20,7 +20,7 @@ Clusters = Callable[..., Cluster]
 OutcomeOf = Callable[[Plan, Cluster], Outcome]
 Eps = Callable[[Plan, Cluster], float]
 
-FAST_DATA = {"path": "file.tsv"}
+FAST_DATA = {"path": ("file.tsv",), "generate": True}
 """Parsing makes fewer calls out of Python, which hold the interpreter lock, than synthesising."""
 SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 
