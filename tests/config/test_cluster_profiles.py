@@ -67,7 +67,9 @@ def test_a_profile_of_before_the_prices_of_files_is_said_in_one_sentence(tmp_pat
     path = tmp_path / "old.yaml"
     text = (PROFILES / "reference-2core.yaml").read_text(encoding="utf-8")
     path.write_text(text.replace("read_row:", "parse_row:"), encoding="utf-8")
-    with pytest.raises(UserError, match="is of an earlier version of .*: calibrate again$") as info:
+    with pytest.raises(
+        UserError, match=r"is of an earlier version of .*: calibrate again$"
+    ) as info:
         load_cluster(str(path))
     assert str(path) in str(info.value)
     assert "\n" not in str(info.value)
