@@ -37,6 +37,8 @@ class Setting:
     ids: int = 1
     """Ids per bag."""
     variable: bool = False
+    features: int = 13
+    """Numbers of an example."""
 
     @property
     def rows(self) -> int:
@@ -49,6 +51,7 @@ class Setting:
         return Model(
             name=f"d{self.dim} x {self.tables}",
             embedding_dim=self.dim,
+            dense_features=self.features,
             bottom_mlp=(*self.bottom, self.dim),
             top_mlp=(*self.top, 1),
             tables=(table,) * self.tables,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +19,7 @@ from recsim_train.calibration import talk
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.own_runs import OwnRun
+from recsim_train.config.columns import Column
 from recsim_train.config.experiment import Data, Execution, Experiment, Model, Synthetic
 from recsim_train.config.formats import FILES, GENERATED
 from recsim_train.data.convert import CRITEO, write_rows
@@ -46,18 +47,19 @@ class _Planned(NamedTuple):
     """Of files: whether ids are text, which is hashed; else whole numbers."""
 
 
+_FEW = Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI, features=2)
 _RUNS = (
     _Planned(Setting(8, 6, (384, 192), (320, 160), (), 16 * MEBI), 192, 1, 150),
     _Planned(Setting(16, 5, (256, 96), (192, 64), (), 16 * MEBI, ids=30), 96, 1, 150),
     _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 2, 120, FILES, True),
-    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 6, 60, FILES),
-    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 40, FILES),
+    _Planned(_FEW, 112, 6, 60, FILES),
+    _Planned(_FEW, 512, 2, 40, FILES),
     _Planned(Setting(8, 4, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 80, FILES, True),
     _Planned(Setting(8, 34, (96,), (320, 160), (), 16 * MEBI), 160, 1, 150),
     _Planned(Setting(24, 12, (128,), (192,), (), 24 * MEBI, ids=9, variable=True), 256, 1, 100),
 )
-"""Tables of one id and of many, large batches and small ones, all with more to compute on than a
-core's own cache holds."""
+"""Tables of one id and of many, large batches and small ones, files of few numbers (of others there
+are 13), all with more to compute on than a core's own cache holds."""
 _QUICK = 4
 """So many of them in a quick calibration."""
 _SYNTHETIC = Synthetic(rows=40_000, seed=47)
@@ -87,7 +89,7 @@ def _experiment(read: _Planned, path: Path, trainers: int, steps: int) -> Experi
     # whoever is far ahead when counting begins has little left to do
     data = Data(eval_rows=0, synthetic=_SYNTHETIC, queue_batches=1)
     if read.source != GENERATED:
-        data = data.with_({"path": [str(path)]})
+        data = data.with_({"path": (str(path),)})
         write_generated(path, run.model, _SYNTHETIC, _SYNTHETIC.rows)
     if read.hashed:
         _as_text(path)
@@ -103,14 +105,14 @@ def _as_text(path: Path) -> None:
     write_rows(path, table.schema, iter(table.to_batches()))
 
 
-def _columns(model: Model) -> list[dict[str, Any]]:
+def _columns(model: Model) -> tuple[Column, ...]:
     """Those that give a model's tables and features, ids hashed."""
-    numeric = [f"I{n + 1}" for n in range(model.dense_features)]
+    numeric = tuple(f"I{n + 1}" for n in range(model.dense_features))
     tables = enumerate(model.tables, start=1)
-    return [
-        {"name": numeric, "type": "numeric", "normalizer": "log1p"},
+    return (
+        Column(name=numeric, type="numeric", normalizer="log1p"),
         *(
-            {"name": [f"C{n}"], "type": "categorical", "hash_bucket_size": table.rows - 1}
+            Column(name=(f"C{n}",), type="categorical", hash_bucket_size=table.rows - 1)
             for n, table in tables
         ),
-    ]
+    )

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from recsim_train.config.problems import KeyPath, Mistakes, shown
-from recsim_train.config.units import Positive, Section
+from recsim_train.config.units import Names, Positive, Section
 
-Buckets = Annotated[int, Field(ge=1, lt=1 << 40)]
+Buckets = Annotated[int, Field(ge=1, le=10**12)]
 REFUSED = {
     "embedding_name": "each categorical column has a table of its own",
     "embedding_dim": "all tables are of model.embedding_dim",
@@ -27,7 +27,7 @@ REFUSED = {
 class Column(Section):
     """A column of the data, or several that are alike."""
 
-    name: tuple[str, ...]
+    name: Names
     """Its name in the files; or a list of names."""
     type: Literal["numeric", "categorical"]
     """numeric: one feature; categorical: ids of a table of its own."""

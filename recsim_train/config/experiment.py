@@ -12,6 +12,7 @@ from recsim_train.config.sweep import Search, Sweep
 from recsim_train.config.units import (
     Count,
     Duration,
+    Names,
     Positive,
     PositiveDuration,
     Rows,
@@ -142,7 +143,7 @@ class Synthetic(Section):
 class Data(Section):
     """Where examples come from: files of a log, or the generator directly."""
 
-    path: tuple[str, ...] | None = None
+    path: Names | None = None
     """A file, a folder, a pattern such as logs/part-*.parquet, or a list of these; files of a
     pattern or folder in order of name. Parquet, or CSV with a header, which need ``columns``; or
     Criteo text (train.txt, day_0), of whose columns a model may take the first ones; text also as
@@ -152,7 +153,7 @@ class Data(Section):
     columns: tuple[Column, ...] = ()
     """What is read of the files: features, and ids of tables, which follow from it. None: Criteo
     text. `recsim-train data describe` writes them."""
-    eval_path: tuple[str, ...] | None = None
+    eval_path: Names | None = None
     """Files of held-out rows, other ones than those of ``path``; null: rows of ``path`` are held
     out."""
     eval_rows: Count = 10_000

@@ -111,6 +111,7 @@ def type_name(what: Accepts) -> str:
         inner = accepts(typing.get_args(what.hint)[0])
         nouns = {str: "texts", int: "integers"}
         text = f"list of {nouns.get(inner.hint, 'mappings')}"
+        text = f"text or {text}" if inner.hint is str else text
     elif typing.get_origin(what.hint) is dict:
         text = "mapping"
     else:
@@ -240,12 +241,14 @@ def _model(model: dict[str, Any]) -> dict[str, Any]:
         "properties": {**more, **fields},
     }
     explicit = {key: value for key, value in overrides["properties"].items() if key != "preset"}
+    # where the data has columns these follow from them
+    required = [key for key in model["required"] if key not in ("dense_features", "tables")]
     return {
         "description": model["description"],
         "anyOf": [
             preset,
             {**overrides, "required": ["preset"]},
-            {**overrides, "properties": explicit, "required": model["required"]},
+            {**overrides, "properties": explicit, "required": required},
         ],
     }
 

@@ -213,6 +213,11 @@ PositiveDuration = Annotated[
 """Seconds, above 0."""
 Share = Annotated[float, SHARE, BeforeValidator(SHARE.read), WithJsonSchema(SHARE.json_schema())]
 """A fraction of one, written in per cent."""
+Names = Annotated[
+    tuple[str, ...],
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""A name or a list of names, which a reader writes out as a list."""
 
 
 class Section(BaseModel):

@@ -105,6 +105,8 @@ def _words(what: Accepts) -> str:
         return "one of " + ", ".join(repr(c) for c in typing.get_args(hint))
     if origin is tuple:
         inner = typing.get_args(hint)
+        if inner[0] is str:
+            return "text or a list of texts"
         return "a list" if inner[-1] is Ellipsis else f"a list of {len(inner)} numbers"
     if origin is dict or what.section is not None:
         return "a mapping"

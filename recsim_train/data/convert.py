@@ -303,7 +303,7 @@ def _lack(place: int, field: str | None) -> str:
     return ", ".join((f"column {place + 1}: {said}", *list(causes)[:1]))
 
 
-class Origin(NamedTuple):
+class FileState(NamedTuple):
     """What a converted file was made from."""
 
     version: int
@@ -313,7 +313,7 @@ class Origin(NamedTuple):
     """Hash of its first and last bytes."""
 
     @classmethod
-    def of(cls, path: str) -> Origin:
+    def of(cls, path: str) -> FileState:
         """Raises OSError."""
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())
@@ -337,12 +337,15 @@ def is_fresh(path: str, target: Path) -> bool:
     """Whether a conversion is there that was made from the file as it is."""
     with suppress(OSError, pa.ArrowException, ValueError, TypeError):
         said = pq.read_metadata(target).metadata[_ORIGIN]
-        return Origin(*json.loads(said)) == Origin.of(path)
+        return FileState(*json.loads(said)) == FileState.of(path)
     return False
 
 
 def write_rows(
-    target: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], origin: Origin | None = None
+    target: Path,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    origin: FileState | None = None,
 ) -> int:
     """Write rows as Parquet, in groups of one size; how many there were. The file appears under its
     name only when it is whole. Raises RunFailed (and leaves nothing) if writing fails."""
@@ -388,13 +391,13 @@ def convert_text(
     text: Text, target: Path, progress: Callable[[int, int], None] | None = None
 ) -> int:
     """Convert a text; how many rows it has. Raises UserError and RunFailed."""
-    origin = Origin.of(text.path)
+    origin = FileState.of(text.path)
     batches = text_rows(text, progress)
     first = next(batches, None)
     if first is None:
         raise UserError(f"{text.path} has no rows")
     rows = write_rows(target, first.schema, _chained(first, batches), origin)
-    if Origin.of(text.path) != origin:
+    if FileState.of(text.path) != origin:
         target.unlink()
         raise RunFailed(f"{text.path} has changed while it was converted")
     return rows
@@ -407,7 +410,7 @@ def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[
 
 def rewrite(path: str, target: Path, progress: Callable[[int, int], None] | None = None) -> None:
     """Write a Parquet file anew, in smaller row groups. Raises RunFailed."""
-    origin = Origin.of(path)
+    origin = FileState.of(path)
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=BLOCK) as file:
         rows, done = file.metadata.num_rows, 0
 

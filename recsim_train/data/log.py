@@ -18,7 +18,7 @@ from recsim_train.config.columns import Categorical, Layout, Numeric
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.problems import shown, suggest
 from recsim_train.data.mapping import MARK, is_text
-from recsim_train.data.order import Part
+from recsim_train.data.order import GroupPart
 
 PIECE = 8192
 """Rows that are decoded at a time."""
@@ -116,7 +116,7 @@ class TextBeginning:
         return f"{self.name}, line {self._starts[group] + row + self._first:,}"
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """One of a log's row groups."""
 
     file: LogFile
@@ -135,20 +135,20 @@ class Log:
             check_schema(file.name, file.schema, layout)
         marked = any(MARK in file.schema.names for file in files)
         self.names = [*layout.names, MARK] if marked else list(layout.names)
-        self.groups = [Group(file, n) for file in files for n in range(len(file.groups))]
+        self.groups = [RowGroup(file, n) for file in files for n in range(len(file.groups))]
         sizes = [group.file.groups[group.number] for group in self.groups]
         self.starts = [0, *accumulate(sizes)]
         self.rows = self.starts[-1]
 
-    def parts(self, begin: int, stop: int) -> list[Part]:
+    def parts(self, begin: int, stop: int) -> list[GroupPart]:
         """The row groups of the rows ``begin`` to ``stop`` (exclusive)."""
         return [
-            Part(n, max(begin - first, 0), min(stop, last) - first)
+            GroupPart(n, max(begin - first, 0), min(stop, last) - first)
             for n, (first, last) in enumerate(zip(self.starts, self.starts[1:], strict=False))
             if first < stop and last > begin
         ]
 
-    def read(self, part: Part) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(self, part: GroupPart) -> Iterator[tuple[int, pa.RecordBatch]]:
         """A part's rows, some at a time, and the number of the first of them in the log."""
         file, number = self.groups[part.group]
         at, first = 0, self.starts[part.group]

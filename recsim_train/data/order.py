@@ -24,7 +24,7 @@ WINDOW = 16_384
 """Rows: of 40 columns some 4 MB, and twice that for each loop."""
 
 
-class Part(NamedTuple):
+class GroupPart(NamedTuple):
     """Rows of one row group."""
 
     group: int
@@ -41,24 +41,24 @@ class Turn(NamedTuple):
     """One part, and in which epoch it is a loop's turn."""
 
     epoch: int
-    part: Part
+    part: GroupPart
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """Of a log's training rows."""
 
-    parts: Sequence[Part]
+    parts: Sequence[GroupPart]
     """The groups of an epoch, in the files' order, without held-out rows."""
     loops: int
     seed: int
     shuffle: bool = True
 
-    def units(self) -> list[Part]:
+    def units(self) -> list[GroupPart]:
         """What is dealt: groups, or parts of them where these are fewer than loops."""
         pieces = -(-self.loops // len(self.parts))
         return [
-            Part(group, begin + rows * n // pieces, begin + rows * (n + 1) // pieces)
+            GroupPart(group, begin + rows * n // pieces, begin + rows * (n + 1) // pieces)
             for group, begin, stop in self.parts
             for rows in [stop - begin]
             for n in range(pieces)

@@ -15,7 +15,7 @@ from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.log import PIECE, Log
 from recsim_train.data.malformed import FIRST, LOOKED_AT_FROM, Malformed
 from recsim_train.data.mapping import KINDS, Ids, Mapped, Mapper
-from recsim_train.data.order import WINDOW, Order, Part, Turn
+from recsim_train.data.order import WINDOW, GroupPart, Order, Turn
 
 
 class Maker:
@@ -26,7 +26,7 @@ class Maker:
         self.log, self.mapper, self.path, self.limit = log, mapper, path, limit
         self.malformed = Malformed()
 
-    def examples(self, part: Part) -> Iterator[Mapped]:
+    def examples(self, part: GroupPart) -> Iterator[Mapped]:
         """A part's rows, some at a time."""
         for first, batch in self.log.read(part):
             rows = self.mapper(batch, first)

@@ -16,7 +16,7 @@ from recsim_train.results.undisturbed import broken
 from recsim_train.session import prepare
 from recsim_train.session.caller import Caller
 from recsim_train.session.job import Job
-from recsim_train.session.making import Maker
+from recsim_train.session.making import RunMaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _run(job: Job, keep: Keep, caller: Caller) -> Summary | None:
     prepare.check_this_machine([job.plan])
     prepare.not_carried([job], some_may=False, caller=caller)
     prepare.ensure_all_data([job], caller)
-    record = Maker(keep, caller).record(job)
+    record = RunMaker(keep, caller).record(job)
     return None if record is None else record.summary
 
 

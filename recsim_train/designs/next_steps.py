@@ -34,7 +34,7 @@ def _files(place: Path, design: Design) -> dict[str, str]:
     spec, data = job.plan.experiment, job.plan.experiment.data
     given = {"path": data.path, "eval_path": data.eval_path}
     paths = {
-        key: names and [str(Path(name).absolute()) for name in names]
+        key: names and tuple(str(Path(name).absolute()) for name in names)
         for key, names in given.items()
     }
     own = {f"data.{key}": value for key, value in paths.items()}

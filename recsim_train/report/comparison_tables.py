@@ -7,7 +7,7 @@ from statistics import median
 
 from recsim_train.report import naming, text
 from recsim_train.report.compare import Comparison
-from recsim_train.report.document import Cell, Column, Item, Lines, TextTable, Where, stopped
+from recsim_train.report.document import Cell, Item, Lines, TableColumn, TextTable, Where, stopped
 from recsim_train.report.drawing import colour
 from recsim_train.report.findings import Findings
 from recsim_train.report.gap import EffectBytes, Gap, GapPart, name_of
@@ -25,8 +25,8 @@ def throughputs(cs: Sequence[Comparison]) -> TextTable:
         cell: Callable[[Comparison], str | Cell],
         brief: str = "",
         where: Where = Where.ALL,
-    ) -> Column:
-        return Column(name, [cell(c) for c in cs], brief=brief, where=where)
+    ) -> TableColumn:
+        return TableColumn(name, [cell(c) for c in cs], brief=brief, where=where)
 
     def spread(c: Comparison) -> str:
         return text.NONE if c.measured_spread is None else f"± {text.percent(c.measured_spread)}"
@@ -35,7 +35,7 @@ def throughputs(cs: Sequence[Comparison]) -> TextTable:
         return Cell("bytes differ", "fault") if c.faults else text.size(c.measured_bytes)
 
     columns = [
-        Column("strategy", [c.label for c in cs], words=True),
+        TableColumn("strategy", [c.label for c in cs], words=True),
         column("predicted examples/s", lambda c: exact(round(c.predicted_eps)), "predicted/s"),
         column("90 % interval", lambda c: text.between(c.predicted_interval)),
         column("measured examples/s", lambda c: exact(round(c.measured_eps)), "measured/s"),
@@ -55,7 +55,7 @@ def throughputs(cs: Sequence[Comparison]) -> TextTable:
     return TextTable(columns, marks=faults, order=AS_GIVEN)
 
 
-def _quality(cs: Sequence[Comparison]) -> Sequence[Column]:
+def _quality(cs: Sequence[Comparison]) -> Sequence[TableColumn]:
     """Held-out figures of the measurements, where there are any."""
     found = [c.real.summary for c in cs]
     figures = {

@@ -43,7 +43,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Item):
+class TableColumn(Item):
     """One column of a table."""
 
     name: str
@@ -64,7 +64,7 @@ class Column(Item):
 class TextTable(Item):
     """Columns side by side, the first of which names the rows."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     where: Where = Where.ALL
     marks: Mapping[int, str] = field(default_factory=dict)
     """Of rows, by their number from 0."""
@@ -86,7 +86,7 @@ class TextTable(Item):
         """From rows, with the names of the columns, and those of them that hold words."""
         cells = list(zip(*rows, strict=True)) or [()] * len(heads)
         named = zip(heads, cells, strict=True)
-        return cls([Column(head, column, head in words) for head, column in named], **more)
+        return cls([TableColumn(head, column, head in words) for head, column in named], **more)
 
     @classmethod
     def filled(
@@ -99,7 +99,7 @@ class TextTable(Item):
         """From columns by their names, without those that have nothing to show. ``words``: the
         names of those that hold words; ``within``: of those that not all show, who does."""
         shown = [
-            Column(name, cells, name in words, (within or {}).get(name, Where.ALL))
+            TableColumn(name, cells, name in words, (within or {}).get(name, Where.ALL))
             for name, cells in columns.items()
             if any(cell != NONE for cell in cells)
         ]

@@ -18,7 +18,7 @@ from recsim_train.config.problems import Mark, Marks, Mistakes
 from recsim_train.config.units import Positive, Section, Share
 from recsim_train.config.validate import check
 from recsim_train.report import text
-from recsim_train.report.document import Chapter, Column, Lines, TextTable, Where
+from recsim_train.report.document import Chapter, Lines, TableColumn, TextTable, Where
 from recsim_train.report.runs import labels
 from recsim_train.results.folder import clean_document
 from recsim_train.results.interval import of_summary
@@ -133,7 +133,7 @@ def section(pairs: Sequence[Elsewhere], unmatched: Sequence[str]) -> Chapter:
         "from": [pair.line.where for pair in pairs],
     }
     words = ("configuration", "from")
-    table = TextTable([Column(name, cells, name in words) for name, cells in columns.items()])
+    table = TextTable([TableColumn(name, cells, name in words) for name, cells in columns.items()])
     title = "Measurements without a prediction"
     left = Lines(unmatched, Where.ALL, title, "unmatched", "off")
     return Chapter("Measured elsewhere", [table, left], name="elsewhere")

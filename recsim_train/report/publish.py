@@ -65,7 +65,7 @@ def _lines(item: doc.Lines, level: int) -> list[str]:
     return [*([heading, ""] if title else []), *said, ""]
 
 
-def _table(columns: Sequence[doc.Column]) -> list[str]:
+def _table(columns: Sequence[doc.TableColumn]) -> list[str]:
     rows = zip(
         *([column.name, *(cell.text for cell in column.marked)] for column in columns), strict=True
     )

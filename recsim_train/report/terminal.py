@@ -92,7 +92,7 @@ def tables(table: doc.TextTable, width: int) -> Iterator[RichTable]:
     """The columns in as many tables as it takes; each begins with the first column."""
     lead, *others = table.columns
     first = _width(lead, max(8, width // 3))
-    blocks: list[list[doc.Column]] = [[]]
+    blocks: list[list[doc.TableColumn]] = [[]]
     used = first
     for column in others:
         needed = _GAP + _width(column)
@@ -105,11 +105,11 @@ def tables(table: doc.TextTable, width: int) -> Iterator[RichTable]:
         yield _table(doc.TextTable([lead, *block], marks=table.marks))
 
 
-def _name(column: doc.Column) -> str:
+def _name(column: doc.TableColumn) -> str:
     return column.brief or column.name
 
 
-def _width(column: doc.Column, most: int = _WORDS) -> int:
+def _width(column: doc.TableColumn, most: int = _WORDS) -> int:
     from rich.cells import cell_len
 
     widest = max(cell_len(text) for text in (_name(column), *(cell.text for cell in column.marked)))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[Job, RunRecord]]:
     """Every job with its run, one made after the other, without those another rank writes."""
-    maker = Maker(keep, caller)
+    maker = RunMaker(keep, caller)
     for job in jobs:
         if (record := maker.record(job)) is not None:
             yield job, record
@@ -50,7 +50,7 @@ def caveats_here(record: RunRecord) -> list[str]:
     return [*elsewhere(cluster, machine()), *of_prediction(record)]
 
 
-class Maker:
+class RunMaker:
     """Makes one run after the other; equal ones are one."""
 
     def __init__(self, keep: Keep, caller: Caller) -> None:

@@ -78,7 +78,9 @@ def swept(
         said = [f"the best point of each strategy{at} of {len(points)} points"]
         shown[1:1] = [doc.Lines(said, mark="note"), doc.Lines(changes, lead="binds")]
     listed = _table(findings, points[:MOST_LISTED])
-    numbers = doc.Column("point", [str((row.number or 0) + 1) for _, row in points[:MOST_LISTED]])
+    numbers = doc.TableColumn(
+        "point", [str((row.number or 0) + 1) for _, row in points[:MOST_LISTED]]
+    )
     more = f"{len(points) - MOST_LISTED} more points are in sweep.parquet"
     every = [
         doc.Lines(stopped(findings.findings)),

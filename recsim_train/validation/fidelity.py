@@ -76,7 +76,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RightOrder:
     """Pairs of configurations whose measured difference is beyond their noise."""
 
     pairs: int
@@ -178,7 +178,7 @@ class Fidelity:
         return moved(self.at_calibration, [run.speeds for row in self.rows for run in row.runs])
 
     @property
-    def order(self) -> Order:
+    def order(self) -> RightOrder:
         """A pair counts where its difference exceeds the sum of both noises. A configuration's
         noise is its own spread, and at least the median of all: few repeats may agree by luck."""
         rows = self.measured
@@ -196,7 +196,7 @@ class Fidelity:
                 pairs += 1
                 apart = a.predicted.examples_per_second - b.predicted.examples_per_second
                 right += apart * (first - second) > 0
-        return Order(pairs, right, comb(len(rows), 2) - pairs)
+        return RightOrder(pairs, right, comb(len(rows), 2) - pairs)
 
     @property
     def coverage(self) -> tuple[int, int]:

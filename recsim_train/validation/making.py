@@ -25,7 +25,7 @@ from recsim_train.results.rundir import Keep, RunRecord
 from recsim_train.session import prepare
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
-from recsim_train.session.making import Maker
+from recsim_train.session.making import RunMaker
 from recsim_train.session.study import Study
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import (
@@ -278,7 +278,7 @@ def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix=prefix) if kept is None else nullcontext(kept) as out:
         writable(Path(out))
         # a maker remembers what it made: a new one for each repeat
-        record = Maker(replace(keep, out=Path(out)), NOBODY).record(job)
+        record = RunMaker(replace(keep, out=Path(out)), NOBODY).record(job)
         assert record is not None  # torchrun is refused
         own = {"run_id": None if kept is None else record.run_id}
         return _figures(record, job.plan.experiment) | own

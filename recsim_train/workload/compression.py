@@ -79,7 +79,7 @@ class Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DenseLayout:
     """The flat dense vector's tensors as (start, stop), in order."""
 
     large: tuple[tuple[int, int], ...]
@@ -108,11 +108,11 @@ class Layout:
 
 
 @functools.cache
-def layout(model: Model) -> Layout:
+def layout(model: Model) -> DenseLayout:
     """Which tensors of the dense parameters are thresholded."""
     cuts = list(pairwise(accumulate(shape.dense_tensors(model), initial=0)))
     large = tuple((a, b) for a, b in cuts if b - a >= SMALL)
-    return Layout(large, tuple((a, b) for a, b in cuts if b - a < SMALL))
+    return DenseLayout(large, tuple((a, b) for a, b in cuts if b - a < SMALL))
 
 
 @dataclass(slots=True)

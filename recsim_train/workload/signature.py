@@ -115,8 +115,11 @@ def _depends(
     rows = {"embedding_dim": 2 * model.embedding_dim, "tables": tables}
     if matters(model=model.model_copy(update={"top_mlp": (17, *model.top_mlp)})):
         kin.append(f"{model.kind} {_digest(model)}")
-    elif matters(model=model.model_copy(update=rows)):
-        kin.append(f"{model.row_width} x {len(model.tables)} {_digest(model.tables)}")
+    else:
+        if matters(model=model.model_copy(update=rows)):
+            kin.append(f"{model.row_width} x {len(model.tables)} {_digest(model.tables)}")
+        if matters(model=model.model_copy(update={"dense_features": model.dense_features + 1})):
+            kin.append(f"{model.dense_features} features")
     if model.dtype != "float32":
         kin.append(model.dtype)
     for side, rules in (

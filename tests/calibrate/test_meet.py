@@ -21,8 +21,8 @@ def test_counted_bytes_are_those_that_members_hand_over(
     from recsim_train.executor.process.launch import execute
 
     run = meet._RUNS[1]._replace(does=does, steps=3)
-    path = tmp_path / "rows.tsv"
-    meet.write_criteo(path, run.setting.model(), meet.Synthetic(rows=8_000, seed=1), 8_000)
+    path = tmp_path / "rows.parquet"
+    meet.write_generated(path, run.setting.model(), meet.Synthetic(rows=8_000, seed=1), 8_000)
     with talk.known(meet.Meet):
         spec = meet._experiment(run, path, members)
         spec = spec.model_copy(

@@ -17,8 +17,8 @@ from recsim_train.config.experiment import (
     Data,
     Synthetic,
 )
+from recsim_train.data.generated import write_generated
 from recsim_train.data.stream import open_stream
-from recsim_train.data.text import write_criteo
 from recsim_train.executor.net import kernels, masks
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.shards import services
@@ -253,24 +253,24 @@ def test_all_operations_are_in_some_case(asked: Callable[[str], list[tuple[str, 
 
 
 @pytest.mark.parametrize("readers", [0, 1])
-def test_a_reader_makes_batches_of_text_as_often_as_in_a_run(tmp_path: Path, readers: int) -> None:
+def test_a_reader_makes_a_files_batches_as_often_as_in_a_run(tmp_path: Path, readers: int) -> None:
     plan = plan_of("flat_ps")
-    path = tmp_path / "rows.tsv"
-    write_criteo(path, plan.experiment.model, Synthetic(rows=900, seed=3), 900)
-    data = Data(path=str(path), eval_rows=0)
+    path = tmp_path / "rows.parquet"
+    write_generated(path, plan.experiment.model, Synthetic(rows=900, seed=3), 900)
+    data = Data(path=(str(path),), eval_rows=0)
     roles = plan.experiment.roles.model_copy(update={"readers": readers})
     spec = plan.experiment.model_copy(update={"data": data, "roles": roles})
     plan = build_plan(spec, plan.strategy)
     reader = plan.of_role("reader")[0] if readers else None
     scope = reading_of(plan, reader)
     # a thread for each of two loops, or one process for both
-    assert (scope.batches, scope.skipped) == ((1, 0) if readers else (32, 32 * 32))
+    assert scope.batches == (1 if readers else 32)
     work = PlanRounds(plan, [("reading", scope)])
     made: list[Any] = []
 
     def timed(operation: str, call: Any, **sizes: Any) -> Any:
         assert operation == "reading"
-        assert sizes == {n: getattr(scope, n) for n in ("ids", "batches", "skipped", "source")}
+        assert sizes == {n: getattr(scope, n) for n in ("ids", "batches", "texts", "source")}
         call()
         made.extend(call.args[3])
 
@@ -279,14 +279,15 @@ def test_a_reader_makes_batches_of_text_as_often_as_in_a_run(tmp_path: Path, rea
     places = positions_of(plan, reader)
     assert len(made) == (33 if readers else 64)
     with open_stream(
-        spec.model, data, batch_size=32, positions=places, total=2, iterations=len(made)
-    ) as stream:
+        spec.model, data, batch_size=32, positions=places, total=2, iterations=len(made),
+        seed=spec.seed,
+    ) as stream:  # fmt: skip
         for batch, fed in zip(made, stream, strict=False):
             assert np.array_equal(batch.ids.values.numpy(), fed.batch.ids)
     [figures] = work.window(0.0)
     assert figures["operation"] == "reading"
     assert figures["count"] >= 1
-    assert figures["work"]["parse_row"] == 32 * scope.batches
+    assert figures["work"]["read_row"] == 32 * scope.batches
 
 
 # ---------------------------------------------------------------- time

@@ -102,7 +102,7 @@ def test_the_grid_is_not_the_quickstart() -> None:
 
 
 WAITS = 1.9e-10, 2e-10, 2.1e-10
-KNOWN = {"call": 1e-6, "interpreter": 3e-7, "effect": 5e-6, "parse_row": 1e-6}
+KNOWN = {"call": 1e-6, "interpreter": 3e-7, "effect": 5e-6, "read_row": 1e-6}
 
 
 def known() -> Prices:
@@ -186,7 +186,7 @@ def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
 def read_plans(tmp_path: Path) -> list[Plan]:
     """All that calibration reads, in runs of two trainers."""
     with runs_of_own.known(runs_of_own.Talk):
-        runs = [reads._experiment(read, tmp_path, 2, 150) for read in reads._planned(quick=False)]
+        runs = [reads._experiment(read, tmp_path / "read.parquet", 2, 150) for read in reads._RUNS]
         runs += [
             runs_of_own.experiment(asks, setting, batch, 2, 100, tmp_path / "rows.tsv", Execution())
             for asks, setting, batch, _ in runs_of_own.RUNS

@@ -13,7 +13,7 @@ from recsim_train.calibration import talk
 from recsim_train.calibration.own_runs import OwnRun, Predict, Said, own_error
 from recsim_train.config.experiment import Synthetic
 from recsim_train.config.profiles import load_cluster
-from recsim_train.data.text import write_criteo
+from recsim_train.data.generated import write_generated
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.strategy.registry import strategies
@@ -37,8 +37,8 @@ def of_one_iteration(outcome: Outcome) -> tuple[int, int, list[int]]:
 def test_it_counts_what_both_worlds_do(
     asks: str, setting: object, batch: int, steps: int, execution: object, tmp_path: Path
 ) -> None:
-    path = tmp_path / "rows.tsv"
-    write_criteo(path, setting.model(), Synthetic(rows=4000, seed=1), 4000)
+    path = tmp_path / "rows.parquet"
+    write_generated(path, setting.model(), Synthetic(rows=4000, seed=1), 4000)
     run = talk.experiment(asks, setting, batch, 2, STEPS, path, execution)
     run = run.model_copy(
         update={"training": run.training.model_copy(update={"warmup_steps": 1, "batch_size": 32})}

@@ -76,7 +76,7 @@ class TestSettings:
         assert rows["simulation.precision"][1:3] == ("share", "0.5 %")
         assert rows["roles.trainers"][1:3] == ("integer >= 1", "1")
         assert rows["training.dense_optimizer"][1:3] == ("sgd or adagrad", "sgd")
-        assert rows["data.path"][1:3] == ("text", "-")
+        assert rows["data.path"][1:3] == ("text or list of texts", "-")
 
 
 FORMS = {
@@ -96,6 +96,10 @@ FORMS = {
     "points alone": HEAD + "sweep: [{seed: 1}, {seed: 2, roles.trainers: 4}]\n",
     "sweep": HEAD + "sweep: {grid: {seed: [1, 2]}, points: [{training.steps: 9}]}\n",
     "no limit": HEAD + "data: {path: null, limit_rows: 5}\n",
+    "several files": HEAD + "data: {path: [a.tsv, b.tsv], eval_path: c.tsv}\n",
+    "columns": "name: x\nstrategy: flat_ps\nmodel: {embedding_dim: 4, bottom_mlp: [4], top_mlp: "
+    "[1]}\ndata: {path: a.csv, label: y, columns: [{name: [a, b], type: numeric}, {name: c, type: "
+    "categorical, num_buckets: 9}]}\n",
 }
 WRONG = {
     "unknown key": HEAD + "rolez: {}\n",

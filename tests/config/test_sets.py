@@ -134,7 +134,7 @@ class TestModel:
 class TestData:
     def test_path_must_exist(self, tmp_path: Path) -> None:
         data = change(tmp_path, "data.path=/data/day_0").data
-        assert (data.path, data.generate) == ("/data/day_0", False)
+        assert (data.path, data.generate) == (("/data/day_0",), False)
 
     @pytest.mark.parametrize("order", [1, -1])
     def test_unless_generate_is_set_too(self, tmp_path: Path, order: int) -> None:

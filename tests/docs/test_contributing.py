@@ -33,8 +33,8 @@ WORDS = {
     "strategy/base.py": ("lock_step", "def problems", "def topology", "def follow", "def finish",
                          "steady", "kind", "summary", "source", "def option"),
     "strategy/parts.py": ("def part", "class Part"),
-    "data/source.py": ("class Source", "def rows", "def batch", "def look", "def write"),
-    "config/formats.py": ("FORMATS",),
+    "data/convert.py": ("def text_rows", "_criteo", "MARK"),
+    "data/input.py": ("def text_of", "def layout_for"),
     "strategy/effects.py": ("class Synced", "EFFECTS", "COLLECTIVE", "LOCAL"),
     "strategy/driver.py": ("class Allowed",),
     "strategy/operations.py": ("def operation",),
@@ -44,7 +44,7 @@ WORDS = {
     "sim/perform.py": ("PERFORM",),
     "executor/runtime.py": ("PERFORM",),
     "config/cluster.py": ("class Costs", "class Usual"),
-    "calibration/prices.py": ("KERNEL_PRIORS", "READ_PRIORS"),
+    "calibration/prices.py": ("KERNEL_PRIORS",),
     "config/presets.py": ("PRESETS",),
     "config/errors.py": ("class UserError", "class RunFailed"),
 }  # fmt: skip
@@ -250,93 +250,87 @@ def NEGATED(value: Dense) -> Dense:
         ),
         *in_profiles("turned_sign: {value: 0.1 ns, uncertainty: 100 %, basis: magnitude}"),
     ],
-    "Add a data format": [
+    "Add a format of text": [
         Edit(
-            "recsim_train/data/decimals.py",
-            '''"""A format of a test: ids and counts in decimals, with a header."""
+            "recsim_train/data/convert.py",
+            '''
 
-from __future__ import annotations
-
-from itertools import islice
-
-import numpy as np
-
-from recsim_train.config.errors import UserError
-from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.files import beginning, open_bytes
-from recsim_train.data.generator import Generator, dense_values
-from recsim_train.data.source import Source, check_columns
-
-EXPECTED = "a CSV file whose header begins with label"
+def json_text(path: str) -> Text:
+    """A file of JSON, an object a line, by its first line."""
+    head, _ = beginning(path, "JSON, an object a line")
+    return Text(path, "", tuple(json.loads(head.split(b"\\n", 1)[0])), 1)
 
 
-class Rows:
-    def __init__(self, path):
-        self.done, self._file = 0, open_bytes(path, EXPECTED)
-        self._file.readline()
+def _json(text: Text) -> Iterator[pa.RecordBatch]:
+    with open_bytes(text.path) as file:
+        for line in file:
+            mark, row = None, {}
+            try:
+                row = {name: str(value) for name, value in json.loads(line).items()}
+            except ValueError as error:
+                mark = f"no JSON ({error})"
+            columns = [pa.array([row.get(name)], pa.utf8()) for name in text.names]
+            marks = pa.array([mark], pa.utf8())
+            yield pa.RecordBatch.from_arrays([*columns, marks], names=[*text.names, MARK])
+''',
+            '_SEPARATORS = ",\\t;|"\n',
+        ),
+        Edit(
+            "recsim_train/data/convert.py",
+            """    if text.path.endswith(".jsonl"):
+        yield from _json(text)
+        return
+""",
+            'RunFailed where it cannot be read on.\n    """\n',
+        ),
+        Edit(
+            "recsim_train/data/input.py",
+            """    if path.endswith(".jsonl"):
+        return convert.json_text(path)
+""",
+            'or is neither."""\n',
+        ),
+        Edit(
+            "recsim_train/data/input.py",
+            "from recsim_train.data import convert\n",
+            "from recsim_train.config.experiment import Data, Model\n",
+        ),
+        Edit(
+            "tests/docs/test_json_lines.py",
+            '''"""A format of a test: rows are converted, read, and those that are none counted."""
 
-    def take(self, count):
-        lines = list(islice(self._file, count))
-        self.done += len(lines)
-        return [lines] if lines else []
-
-    def skip(self, count):
-        return sum(map(len, self.take(count)))
-
-    def close(self):
-        self._file.close()
+from recsim_train.config.columns import Column
+from recsim_train.config.experiment import Data, Model, Table
+from recsim_train.data.convert import convert_text
+from recsim_train.data.input import to_convert
+from recsim_train.data.stream import open_stream
 
 
-class Decimals(Source):
-    """A CSV file."""
-
-    def rows(self):
-        return Rows(self.path)
-
-    def look(self):
-        if not beginning(self.path, EXPECTED)[0].startswith(b"label,"):
-            raise UserError(f"{self.path}: it has no header; expected {EXPECTED}")
-
-    def batch(self, pieces):
-        lines = [line.split(b",") for piece in pieces for line in piece]
-        numbers = np.array(lines, dtype=object).astype(np.int64)
-        first = 1 + self.model.dense_features
-        self.malformed.rows += len(lines)
-        return NumpyBatch(
-            labels=numbers[:, 0].astype(np.float32),
-            dense=dense_values(numbers[:, 1:first]),
-            ids=numbers[:, first : first + len(self.table_rows)].T.reshape(-1),
-            lengths=np.zeros(0, np.int32),
-        )
-
-    @staticmethod
-    def write(path, model, synthetic, rows, progress=None):
-        check_columns(model, path)
-        made = Generator(model, synthetic).examples(np.arange(rows))
-        columns = [made.labels.astype(int), *made.counts, *(bag.ids for bag in made.bags)]
-        header = ",".join(["label", *(f"c{n}" for n in range(1, len(columns)))])
-        np.savetxt(path, np.transpose(columns), "%d", ",", header=header, comments="")
+def test_lines_of_json_are_read(tmp_path):
+    path = tmp_path / "log.jsonl"
+    row = \'{"click": 1, "age": 3, "item": 4}\\n\'
+    path.write_text(row * 5 + "no JSON\\n" + row)
+    columns = (
+        Column(name=("age",), type="numeric"),
+        Column(name=("item",), type="categorical", num_buckets=9),
+    )
+    data = Data(path=(str(path),), label="click", columns=columns, eval_rows=0)
+    data = data.with_({"malformed_limit": 0.5})
+    model = Model(embedding_dim=4, dense_features=1, bottom_mlp=(4,), top_mlp=(1,),
+                  tables=(Table(rows=10),))
+    [(_, text, target)] = to_convert(data)
+    assert convert_text(text, target) == 7
+    assert not list(to_convert(data))
+    with open_stream(
+        model, data, batch_size=7, positions=[0], total=1, iterations=1, seed=1
+    ) as stream:
+        batch = next(stream).batch
+        assert batch.dense.tolist() == [[3.0]] * 7
+        assert batch.ids.tolist() == [5] * 7
+        assert stream.malformed.counts == {"mark": 1}
+        assert "line 6: no JSON" in stream.malformed.describe()
 ''',
         ),
-        Edit(
-            "recsim_train/config/formats.py",
-            """
-    "csv": Format(
-        name="CSV", reader="recsim_train.data.decimals:Decimals", ending=".csv", row="csv_row"
-    ),""",
-            "FORMATS: dict[str, Format] = {",
-        ),
-        Edit(
-            "recsim_train/config/cluster.py",
-            '\n    csv_row: Annotated[Price, Usual(3e-6)]\n    """One CSV row read."""',
-            '    """Latency of one step of a ring collective, beyond its bytes and CPU time."""',
-        ),
-        Edit(
-            "recsim_train/calibration/prices.py",
-            '\n    "csv_row",',
-            "READ_PRIORS = _usual(",
-        ),
-        *in_profiles("csv_row: {value: 3 us, uncertainty: 100 %, basis: magnitude}"),
     ],
     "Add a preset": [
         Edit(
@@ -411,7 +405,7 @@ def test_a_recipe_names_the_files_that_it_takes(title: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "most"), [("Add an operation", 4), ("Add a price", 3), ("Add a data format", 4)]
+    ("title", "most"), [("Add an operation", 4), ("Add a price", 3), ("Add a format of text", 2)]
 )
 def test_an_addition_takes_few_files_of_the_program(title: str, most: int) -> None:
     taken = {edit.path for edit in RECIPES[title]}
@@ -428,7 +422,7 @@ HELD = {
     "tests/config/test_model_forms.py": "scratch",
     "tests/calibrate/test_own_operations.py": "every_operation_has",
     "tests/calibrate/test_prices.py": "tells_all_kernel_prices or every_counted or rows_and_ids",
-    "tests/data/test_formats.py": "csv",
+    "tests/docs/test_json_lines.py": "json_are_read",
 }
 """Tests that a scratch copy with all additions must pass."""
 

@@ -11,13 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer.main
 import yaml
 
 from recsim_train.cli.main import app
+from recsim_train.config.columns import Categorical
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.schema import settings_table
+from recsim_train.data.mapping import Beyond, rows_of
 from tests.commands import command
 from tests.docs import manual
 from tests.docs.manual import DOCS, PAGES, ROOT
@@ -95,6 +100,43 @@ def test_twenty_hosts_and_forty_tables_are_described_as_the_pages_say(tmp_path: 
     assert "40 tables" in done.stdout
     assert "20 processes" in done.stdout
     assert "memory: fits" in done.stdout
+
+
+def test_a_log_of_ones_own_is_described_as_the_page_says(tmp_path: Path) -> None:
+    """The experiment that the page writes out, on files that it names, in both worlds."""
+    shutil.copytree(ROOT / "cluster_profiles", tmp_path / "cluster_profiles")
+    (tmp_path / "logs").mkdir()
+    for part in range(2):
+        rows = range(600 * part, 600 * (part + 1))
+        log = {
+            "click": [n % 3 == 0 for n in rows],
+            "age": [None if n % 7 == 0 else n % 90 for n in rows],
+            "price": [n / 10 for n in rows],
+            "hour": [n % 24 for n in rows],
+            "user": [f"u{n % 50}" for n in rows],
+            "item": [n % 200 for n in rows],
+            "history": [[n % 11, n % 13][: n % 3] for n in rows],
+        }
+        pq.write_table(pa.table(log), tmp_path / "logs" / f"part-{part}.parquet")
+    page = TASKS / "your-tables-and-data.md"
+    experiment = blocks(page, "yaml")[1]
+    (tmp_path / "mine.yaml").write_text(experiment, encoding="utf-8")
+    fast = ["--set", "training.steps=4", "--set", "training.warmup_steps=1"]
+    for words in (["simulate", "mine.yaml", "--cluster", "reference-2core"], ["run", "mine.yaml"]):
+        done = command(*words, *fast, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "logs/part-*.parquet" in done.stderr
+
+
+def test_the_hash_on_the_page_is_the_one_that_maps_ids() -> None:
+    [code] = [c for c in blocks(TASKS / "your-tables-and-data.md", "python") if "def row_of" in c]
+    names: dict[str, Any] = {"re": re}
+    exec(code, names)  # the manual's own
+    spec = Categorical("item", 1001, "hash")
+    for values in (["a", "ü", "7", "-7", "7.0", "7.", "7.5", "0x7", " 7"], [7, -7, 0, 2**62]):
+        found = np.empty(len(values), np.int64)
+        rows_of(pa.array(values), spec, found, Beyond())
+        assert found.tolist() == [names["row_of"](value, 1000) for value in values]
 
 
 def test_the_emulated_example_is_one_that_two_cores_carry() -> None:

@@ -59,6 +59,7 @@ class Fed:
             positions=(plan.positions[LoopId(trainer, "worker", 0)],),
             total=plan.streams,
             iterations=spec.training.steps,
+            seed=spec.seed,
         )
         self.batches = [to_batch(spec.model, fed.batch) for fed in stream]
         self.at = 0

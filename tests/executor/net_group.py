@@ -127,6 +127,7 @@ class _Batches:
             positions=(plan.positions[loop],),
             total=plan.streams,
             iterations=spec.training.steps,
+            seed=spec.seed,
         )
 
     def next(self) -> Batch | None:

@@ -36,6 +36,7 @@ def plain_training(case: Case) -> Trained:
         positions=(0,),
         total=1,
         iterations=spec.training.steps,
+        seed=spec.seed,
     )
     for fed in stream:
         batch = to_batch(model, fed.batch)

@@ -133,7 +133,7 @@ def test_an_error_in_one_role_is_its_sentence(tmp_path: Path) -> None:
     staging = tmp_path / "staging"
     staging.mkdir()
     with pytest.raises(PartialRun, match=r"reader\[0\] failed: .*gone\.tsv"):
-        execute(make_plan(path=str(path)), staging=staging)
+        execute(make_plan(path=(str(path),)), staging=staging)
     assert not children(staging)
 
 

@@ -39,7 +39,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.data.batch import pack
-from recsim_train.data.source import Malformed
+from recsim_train.data.malformed import Malformed
 from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.link import connections
@@ -297,7 +297,13 @@ def pair() -> list[dist.ProcessGroupGloo]:
 def honest() -> bytes:
     spec = READ.experiment
     with open_stream(
-        spec.model, spec.data, batch_size=8, positions=(0,), total=1, iterations=1
+        spec.model,
+        spec.data,
+        batch_size=8,
+        positions=(0,),
+        total=1,
+        iterations=1,
+        seed=1,
     ) as stream:
         return pack(next(iter(stream)).batch).tobytes()
 

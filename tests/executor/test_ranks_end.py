@@ -196,7 +196,9 @@ def test_data_are_made_by_one_rank_while_the_others_wait(tmp_path: Path) -> None
     assert makers[0].rank in (0, 1)  # the server reads none
     (other,) = (one for one in started[:2] if one not in makers)
     assert "another process is making made/rows.tsv: waiting for it" in other.said or not other.said
-    assert [path.name for path in (folder / "made").iterdir()] == ["rows.tsv"]
+    made = sorted(path.name for path in (folder / "made").iterdir())
+    assert made == [".recsim-train", "rows.tsv"]
+    assert [path.name for path in (folder / "made" / made[0]).iterdir()] == ["rows.tsv.parquet"]
     assert len((folder / "made" / "rows.tsv").read_text().splitlines()) == 60000
 
 

@@ -13,10 +13,10 @@ from recsim_train.report.document import (
     Cards,
     Cell,
     Chapter,
-    Column,
     Document,
     Lines,
     Picture,
+    TableColumn,
     TextTable,
     Tile,
     Timeline,
@@ -29,9 +29,9 @@ from recsim_train.report.terminal import show
 EVIL = "[bold]<b>|`*"
 TABLE = TextTable(
     [
-        Column("name", [EVIL, "two"], words=True),
-        Column("a long name", ["1", Cell("2", "good")], brief="short"),
-        Column("on paper", ["3", "4"], where=Where.PAGE),
+        TableColumn("name", [EVIL, "two"], words=True),
+        TableColumn("a long name", ["1", Cell("2", "good")], brief="short"),
+        TableColumn("on paper", ["3", "4"], where=Where.PAGE),
     ],
     marks={1: "fault"},
 )
@@ -99,7 +99,10 @@ def test_the_terminal_prints_what_is_there() -> None:
 
 @pytest.mark.parametrize("width", [20, 200])
 def test_what_does_not_fit_is_a_further_table(width: int) -> None:
-    columns = [Column("n", ["x"], words=True), *(Column(f"c{k}", ["1" * 9]) for k in range(3))]
+    columns = [
+        TableColumn("n", ["x"], words=True),
+        *(TableColumn(f"c{k}", ["1" * 9]) for k in range(3)),
+    ]
     text = shown(Document(items=[TextTable(columns)]), width)
     assert text.count("1" * 9) == 3
     assert text.count("n ") == (3 if width == 20 else 1)

@@ -53,16 +53,16 @@ def test_ids_in_common_are_by_the_generators_law(
         return [text for text in warnings(plan, clusters()) if COMMON in text]
 
     together = kind != "flat_ps"
-    assert len(found(path=written)) == together
-    for text in found(path=written):
+    assert len(found(path=(written,))) == together
+    for text in found(path=(written,)):
         assert written in text
         assert "exponent 1.3" in text
     assert not found()  # the generator's own ids follow it
-    assert not found(path=written, generate=True)
+    assert not found(path=(written,), generate=True)
 
 
 def test_one_trainer_has_nothing_in_common(plans: Plans, clusters: Clusters, written: str) -> None:
-    plan = plans("allreduce", data={"path": written, "eval_rows": 0}, simulation=NO_WHAT_IF)
+    plan = plans("allreduce", data={"path": (written,), "eval_rows": 0}, simulation=NO_WHAT_IF)
     assert not [text for text in warnings(plan, clusters()) if COMMON in text]
 
 

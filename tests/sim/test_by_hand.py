@@ -24,7 +24,7 @@ OutcomeOf = Callable[[Plan, Cluster], Outcome]
 Eps = Callable[[Plan, Cluster], float]
 
 NO_WHAT_IF = {"what_if_steps": 0}
-FAST_DATA = {"path": "file.tsv"}
+FAST_DATA = {"path": ("file.tsv",), "generate": True}
 """Parsing makes fewer calls out of Python, which hold the interpreter lock, than synthesising."""
 SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 

@@ -88,7 +88,7 @@ def test_requests_and_answers_of_any_size(
             "bottom_mlp": (32, 32),
         },
         training={"batch_size": batch, "steps": 3, "warmup_steps": 1},
-        data={"path": "file.tsv"},
+        data={"path": ("file.tsv",), "generate": True},
         execution={"transport": transport},
     )
     vectors, asked = batch * 6 * 32 * 4 / shards, batch * 6 * 8 * ids / shards

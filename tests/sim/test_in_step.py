@@ -223,7 +223,7 @@ def test_threads_of_one_trainer_run_freely_too(plans: Plans, clusters: Clusters)
         model={"tables": tuple(Table(rows=1000, ids=40) for _ in range(6))},
         training={"threads": 4, "steps": 50},
         simulation={"what_if_steps": 0},
-        data={"path": "file.tsv"},
+        data={"path": ("file.tsv",), "generate": True},
     )
     server = Host.model_validate({"cores": 1, "memory": "64 GiB", "nic": "100 Mbit/s"})
     (match,) = said(simulate(plan, clusters(hosts={"embedding_server": server})))

@@ -22,7 +22,7 @@ Clusters = Callable[..., Cluster]
 OutcomeOf = Callable[[Plan, Cluster], Outcome]
 Eps = Callable[[Plan, Cluster], float]
 
-FAST_DATA = {"path": "file.tsv"}
+FAST_DATA = {"path": ("file.tsv",), "generate": True}
 
 
 def mixed(**roles: list[dict[str, Any]]) -> dict[str, tuple[MixedHosts, ...]]:
@@ -146,7 +146,7 @@ def test_a_slow_reader_binds(
 ) -> None:
     roles = {"trainers": 2, "readers": 2}
     plan = plans(roles=roles, data=FAST_DATA, training={"steps": 40})
-    prices = {"parse_row": "200 us"}
+    prices = {"read_row": "200 us"}
     slow = clusters(prices=prices, mixed=mixed(reader=[{"count": 1}, {"speed": 0.5}]))
     price = {name: getattr(slow.costs, name).value for name in Costs.model_fields}
     scope = reading_of(plan, plan.reader_of(plan.feeding[0]))
@@ -157,7 +157,7 @@ def test_a_slow_reader_binds(
     assert seconds["trainer[0].worker[0]"] == pytest.approx(work, rel=0.02)
     assert seconds["trainer[1].worker[0]"] == pytest.approx(work / 0.5, rel=0.02)
     # one reader with one core that must also send: the cores bind it, not the thread
-    messages = {"parse_row": "200 us", "gloo_message": "8 ms"}
+    messages = {"read_row": "200 us", "gloo_message": "8 ms"}
     one = clusters(prices=messages, mixed=mixed(reader=[{"cores": 1}]))
     sending = outcome_of(plans(roles={"readers": 1}, data=FAST_DATA), one)
     bounds = sending.facts.bounds

@@ -22,7 +22,7 @@ Clusters = Callable[..., Cluster]
 OutcomeOf = Callable[[Plan, Cluster], Outcome]
 ALONE = {
     "roles": {"embedding_servers": 1, "readers": 1},
-    "data": {"path": "file.tsv"},
+    "data": {"path": ("file.tsv",), "generate": True},
     "training": {"steps": 5, "warmup_steps": 2},
 }
 """One trainer and one server; a reader process, so that nothing competes for the lock."""

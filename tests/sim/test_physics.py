@@ -20,7 +20,7 @@ Clusters = Callable[..., Cluster]
 OutcomeOf = Callable[[Plan, Cluster], Outcome]
 Eps = Callable[[Plan, Cluster], float]
 
-FAST_DATA = {"path": "file.tsv"}
+FAST_DATA = {"path": ("file.tsv",), "generate": True}
 """Parsing makes fewer calls out of Python, which hold the interpreter lock, than synthesising."""
 SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 
@@ -78,7 +78,7 @@ def test_the_loops_bound_has_the_luck_that_the_run_had(
 ) -> None:
     """One loop that shares nothing does what its bound says, however its computations vary."""
     plan = plans(roles={"readers": 1}, data=FAST_DATA, simulation=NO_WHAT_IF, seed=seed)
-    outcome = simulate(plan, clusters(jitter=0.7, prices={"parse_row": "0 ns"}))
+    outcome = simulate(plan, clusters(jitter=0.7, prices={"read_row": "0 ns"}))
     bounds = outcome.facts.bounds
     assert outcome.speed is not None
     assert outcome.speed.examples_per_second == pytest.approx(bounds["loops"], rel=0.02)
@@ -86,7 +86,7 @@ def test_the_loops_bound_has_the_luck_that_the_run_had(
 
 def test_the_loops_bound_is_their_own_work_and_no_more(plans: Plans, clusters: Clusters) -> None:
     """Three threads that queue for one core: alone, each would do what they do together."""
-    cluster = clusters(cores=1, prices={"gemm_flop": "5 ns", "parse_row": "0 ns"})
+    cluster = clusters(cores=1, prices={"gemm_flop": "5 ns", "read_row": "0 ns"})
 
     def predict(threads: int) -> Outcome:
         training = {"threads": threads}
@@ -167,7 +167,7 @@ def test_cores_slow_each_other_only_where_all_are_busy(
     plans: Plans, clusters: Clusters, eps: Eps
 ) -> None:
     plan = plans(roles={"trainers": 1, "embedding_servers": 0, "dense_servers": 0}, data=FAST_DATA)
-    machine = {"colocate": True, "cores": 2, "prices": {"parse_row": "1 ps"}}  # its reader rests
+    machine = {"colocate": True, "cores": 2, "prices": {"read_row": "1 ps"}}  # its reader rests
     alone = eps(plan, clusters(**machine, contention=0.8))
     assert alone == pytest.approx(eps(plan, clusters(**machine)), rel=0.02)
 
@@ -191,8 +191,8 @@ def test_slow_readers_bind(
     # and a queue that takes them, so that the next can be begun at once
     data = {**FAST_DATA, "queue_batches": 16}
     plan = plans(roles={"readers": readers}, data=data, training=training)
-    cluster = clusters(prices={"parse_row": "200 us"})
-    quick = clusters(prices={"parse_row": "100 us"})
+    cluster = clusters(prices={"read_row": "200 us"})
+    quick = clusters(prices={"read_row": "100 us"})
 
     def bound(profile: Cluster) -> float:
         price = {name: getattr(profile.costs, name).value for name in Costs.model_fields}
@@ -215,7 +215,7 @@ def test_slow_readers_bind(
 def test_more_reader_processes_help_when_one_binds(
     plans: Plans, clusters: Clusters, eps: Eps
 ) -> None:
-    cluster = clusters(prices={"parse_row": "200 us"})
+    cluster = clusters(prices={"read_row": "200 us"})
     one, two = (plans(roles={"trainers": 2, "readers": n}, data=FAST_DATA) for n in (1, 2))
     assert eps(two, cluster) == pytest.approx(2 * eps(one, cluster), rel=0.05)
 

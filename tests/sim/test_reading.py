@@ -1,14 +1,14 @@
-"""What reading costs in a prediction: rows, ids, rows of others, its own measured shape."""
+"""What reading costs in a prediction: rows, numbers, ids, its own measured shape."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
+from recsim_train.config.columns import Column
 from recsim_train.config.experiment import Table
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.placement.plan import Plan
@@ -22,7 +22,15 @@ Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
 OutcomeOf = Callable[[Plan, Cluster], Outcome]
 
-TEXT: dict[str, Any] = {"path": "never-opened.tsv", "eval_rows": 0}
+FILES: dict[str, Any] = {"path": ("never-opened.parquet",), "eval_rows": 0}
+HASHED: dict[str, Any] = FILES | {
+    "label": "click",
+    "columns": (
+        Column(name=("a", "b", "c", "d"), type="numeric"),
+        Column(name=("e", "f", "g"), type="categorical", num_buckets=999),
+        Column(name=("h", "i"), type="categorical", hash_bucket_size=999),
+    ),
+}
 FREE = {"call": "0 ns", "interpreter": "0 ns", "handover": "0 ns"}
 NO_WHAT_IF = {"what_if_steps": 0}
 
@@ -70,20 +78,36 @@ def test_more_ids_take_more_of_the_cores(
     assert read[1] / read[0] == pytest.approx(expected[1] / expected[0], rel=0.15)
 
 
-def test_a_reader_passes_over_the_rows_of_others(plans: Plans, clusters: Clusters) -> None:
-    cluster = clusters(prices=FREE | {"parse_row": "2 us", "skip_row": "100 ns"})
-    for roles, training, reader, others in (
-        ({"trainers": 1}, {}, False, 0.0),
-        ({"trainers": 4}, {"threads": 2}, False, 7.0),
-        ({"trainers": 4, "readers": 1}, {}, True, 0.0),
-        ({"trainers": 4, "readers": 2}, {}, True, 1.0),
-    ):
-        plan = plans(roles=roles, training=training, data=TEXT)
-        who = plan.of_role("reader")[0] if reader else None
-        assert per_row(plan, cluster, who) == pytest.approx(2e-6 + others * 1e-7), roles
+def test_a_file_is_paid_by_rows_numbers_and_ids_whoever_reads_it(
+    plans: Plans, clusters: Clusters
+) -> None:
+    prices = {"read_row": "2 us", "read_number": "50 ns", "read_id": "100 ns", "read_text": "1 us"}
+    cluster = clusters(prices=FREE | prices)
+    model = {**tables(1, count=5), "dense_features": 4}
+    for data, ids in ((FILES, 5 * 100e-9), (HASHED, 3 * 100e-9 + 2 * 1e-6)):
+        for roles, training, reader in (
+            ({"trainers": 1}, {}, False),
+            ({"trainers": 4}, {"threads": 2}, False),
+            ({"trainers": 4, "readers": 1}, {}, True),
+            ({"trainers": 4, "readers": 2}, {}, True),
+        ):
+            plan = plans(roles=roles, training=training, data=data, model=model)
+            who = plan.of_role("reader")[0] if reader else None
+            assert per_row(plan, cluster, who) == pytest.approx(2e-6 + 4 * 50e-9 + ids), roles
     # the generator makes any row at once
     alone, among = (plans(roles={"trainers": n}) for n in (1, 4))
     assert per_row(alone, clusters()) == per_row(among, clusters())
+
+
+def test_of_lists_the_mean_counts(plans: Plans, clusters: Clusters) -> None:
+    cluster = clusters(prices=FREE | {"read_row": "0 ns", "read_number": "0 ns", "read_id": "1 us"})
+    for table, ids in (
+        (Table(rows=1000, ids=9, variable=True, mean_ids=2.5), 2.5),
+        (Table(rows=1000, ids=9, variable=True), 5.0),
+        (Table(rows=1000, ids=9), 9.0),
+    ):
+        plan = plans(model={"tables": (table,)}, data=FILES)
+        assert per_row(plan, cluster) == pytest.approx(ids * 1e-6), table
 
 
 def test_small_batches_are_made_together(plans: Plans) -> None:
@@ -93,16 +117,16 @@ def test_small_batches_are_made_together(plans: Plans) -> None:
         return reading_of(plan, readers[0] if readers else None).batches
 
     assert [made(batch) for batch in (64, 1000, 2048)] == [16, 1, 1]
-    assert made(64, data=TEXT) == 16
-    # a reader process parses batch by batch
-    assert made(64, data=TEXT, roles={"readers": 1}) == 1
+    assert made(64, data=FILES) == 16
+    # a reader process decodes batch by batch
+    assert made(64, data=FILES, roles={"readers": 1}) == 1
     assert made(64, roles={"readers": 1}) == 16
 
 
 def test_loops_that_get_the_same_batch_have_it_read_once(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
-    prices = FREE | {"parse_row": "1 us", "synthesize_row": "1 us", "synthesize_id": "0 ns"}
+    prices = FREE | {"synthesize_row": "1 us", "synthesize_id": "0 ns"}
     cluster = clusters(prices=prices)
     roles = {"trainers": 2, "embedding_servers": 0, "dense_servers": 0}
     found = []
@@ -196,24 +220,26 @@ def test_other_models_and_streams_are_scaled_by_it(plans: Plans, clusters: Clust
         assert (rests.measured > 0.0) is not scaled
 
 
-def test_shapes_tell_apart_what_takes_different_time(plans: Plans, tmp_path: Path) -> None:
-    path = str(tmp_path / "rows.tsv")
-
+def test_shapes_tell_apart_what_takes_different_time(plans: Plans) -> None:
     def shape(**changes: Any) -> str:
         return str(signature("reading", reading_of(plans(**changes), None)))
 
-    text = {"path": path, "eval_rows": 0}
+    one = tables(1, count=5)
     different = [
         shape(),
         shape(model=tables(2)),
         shape(model=tables(2, variable=True)),
         shape(training={"batch_size": 128}),
-        shape(data=text),
-        shape(data=text, roles={"trainers": 3}),
-        shape(data=text, training={"threads": 2}),
+        shape(data=FILES),
+        shape(data=FILES, model=tables(2)),
+        shape(data=FILES, model=one),
+        shape(data=FILES, model={"dense_features": 2}),
+        shape(data=HASHED, model=one),
     ]
     assert len(set(different)) == len(different)
-    # text's rows are as long whatever the model takes of them; whoever generates skips nothing
-    assert shape(data=text) == shape(data=text, model={"top_mlp": (16, 1)})
+    # whoever reads makes its own loops' rows only
+    assert shape(data=FILES) == shape(data=FILES, model={"top_mlp": (16, 1)})
+    assert shape(data=FILES) == shape(data=FILES, roles={"trainers": 3})
+    assert shape(data=FILES) == shape(data=FILES, training={"threads": 2})
     assert shape() == shape(roles={"trainers": 3})
     assert shape() == shape(model={"top_mlp": (16, 1)})

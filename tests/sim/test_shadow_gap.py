@@ -43,7 +43,7 @@ def job(plans: Plans) -> Plans:
             {"gap": GAP, **options},
             model={"tables": (Table(rows=1000),), "bottom_mlp": (64, 8), "top_mlp": (64, 1)},
             roles={"trainers": n, "embedding_servers": 1, "dense_servers": 1},
-            data={"path": "file.tsv"},
+            data={"path": ("file.tsv",), "generate": True},
             training={"threads": m, "batch_size": 32, "steps": steps, "warmup_steps": 0},
             **(settings or {}),
         )

@@ -22,7 +22,7 @@ from recsim_train.workload.shape import dense_parameters
 from tests.simulated import simulate
 
 B = 32
-FREE = ("call", "interpreter", "stream_byte", "synthesize_row", "parse_row")
+FREE = ("call", "interpreter", "stream_byte", "synthesize_row", "read_row")
 CHEAP = ("effect", "asking", "message", "gloo_message", "request", "row_request")
 PRICES = {
     **dict.fromkeys(FREE, "0 ps"),
@@ -44,7 +44,7 @@ def job(plans: Callable[..., Plan]) -> Job:
             {"gap": 0, **options},
             model={"tables": (Table(rows=1000),), "bottom_mlp": (64, 8), "top_mlp": (64, 1)},
             roles={"trainers": n, "embedding_servers": 1, "dense_servers": s},
-            data={"path": "file.tsv"},
+            data={"path": ("file.tsv",), "generate": True},
             training={"threads": m, "batch_size": B, "steps": steps, "warmup_steps": 0},
         )
 

@@ -143,21 +143,23 @@ def read_word(label: str, said: bytes) -> Word:
 
 
 def terms_of(plan: Plan, instance: Instance, world: int) -> Terms:
-    """What this process takes for granted of the run. Raises OSError for a file that is not there.
+    """What this process takes for granted of the run. Raises OSError or UserError for a file that
+    is not there.
 
-    A data file may lie elsewhere on each machine: its size and its first rows count, among those
-    who read it.
+    Data files may lie elsewhere on each machine, and what is made of them, too: their sizes and
+    their first bytes count, in their order, among those who read them.
     """
     settings = resolved(plan.experiment)
     settings["strategy"] = {"kind": plan.strategy.kind, **plan.options}
     data = settings["data"]
     terms = {"WORLD_SIZE": str(world)}
     paths = {key: data.pop(key, None) for key in ("path", "eval_path")}
+    data.pop("converted", None)
     terms |= dict(_flat(settings))
-    for key, path in paths.items():
-        terms[f"data.{key}"] = NOT_SET if path is None else "a file"
-        if path is not None and reads(plan, instance):
-            terms[f"the file of data.{key}"] = _file(Path(path))
+    for key, names in paths.items():
+        terms[f"data.{key}"] = NOT_SET if names is None else "a file"
+        if names is not None and reads(plan, instance):
+            terms[f"the file of data.{key}"] = _files(names)
     terms["the placement, which the cluster profile decides"] = _digest(_placement(plan).encode())
     known = versions()
     terms |= {f"the version of {name}": known[name] for name in _PACKAGES if name in known}
@@ -218,6 +220,13 @@ def _placement(plan: Plan) -> str:
     embedding, dense = plan.embedding, plan.dense
     shards = () if embedding is None else (embedding.shards, sorted(embedding.split_tables))
     return repr((plan.instances, shards, () if dense is None else dense.shards, plan.groups))
+
+
+def _files(names: Sequence[str]) -> str:
+    from recsim_train.data.input import files_of  # with it comes pyarrow
+
+    known = [_file(Path(name)) for name in files_of(names)]
+    return known[0] if len(known) == 1 else f"{len(known)} files {_digest(repr(known).encode())}"
 
 
 def _file(path: Path) -> str:

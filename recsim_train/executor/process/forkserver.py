@@ -37,6 +37,8 @@ ENVIRONMENT = {
     # otherwise, with any of OpenMP's variables that tie threads to cores, torch's import ties the
     # process to one core, and all that it makes later with it
     "OMP_PROC_BIND": "false",
+    # pyarrow's allocator starts a thread of its own, and who is forked has to be of one thread
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "GLOO_SOCKET_IFNAME": "lo",
     "PYTHONUNBUFFERED": "1",
 }
