@@ -197,6 +197,9 @@ def write_out_model(raw: object, data: object, mistakes: Mistakes) -> dict[str, 
             if own.get(key) not in (None, value) and fields.get(key) != value:
                 mistakes.add((*path, key), "follows from data.columns: leave it out")
         fields |= found
+        if raw.get("max_rows") is not None:
+            mistakes.add((*path, "max_rows"), "tables follow from data.columns: cap their buckets")
+            return fields
     if raw.get("max_rows") is not None:
         fields["tables"] = _capped(fields.get("tables"), raw["max_rows"], mistakes)
     return fields

@@ -37,10 +37,11 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.formats import CATEGORY_COLUMNS, INTEGER_COLUMNS
 from recsim_train.data.files import beginning, open_bytes
 from recsim_train.data.mapping import MARK
-from recsim_train.data.order import WINDOW
 
 BLOCK = 1 << 20
 """Bytes of text that are parsed at a time; no line is longer."""
+GROUP = 65_536
+"""Rows of a row group that is written: a footer takes some 20 kB of memory for each."""
 MOST_GROUP = 256 << 20
 """Bytes of a row group, unpacked: of a file with larger ones others are made."""
 _ENDS = 1 << 16
@@ -355,14 +356,16 @@ def write_rows(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         metadata = {_ORIGIN: json.dumps(origin)} if origin else None
-        with pq.ParquetWriter(aside, schema.with_metadata(metadata), compression="lz4") as writer:
+        with pq.ParquetWriter(
+            aside, schema.with_metadata(metadata), compression="lz4", write_statistics=False
+        ) as writer:
             for batch in batches:
                 rows, held = rows + batch.num_rows, held + batch.num_rows
                 waiting.append(batch)
-                while held >= WINDOW:
+                while held >= GROUP:
                     table = pa.Table.from_batches(waiting)
-                    writer.write_table(table.slice(0, WINDOW))
-                    waiting, held = table.slice(WINDOW).to_batches(), held - WINDOW
+                    writer.write_table(table.slice(0, GROUP))
+                    waiting, held = table.slice(GROUP).to_batches(), held - GROUP
             if held:
                 writer.write_table(pa.Table.from_batches(waiting))
         os.replace(aside, target)
@@ -416,7 +419,7 @@ def rewrite(path: str, target: Path, progress: Callable[[int, int], None] | None
 
         def batches() -> Iterator[pa.RecordBatch]:
             nonlocal done
-            for batch in file.iter_batches(WINDOW, use_threads=False):
+            for batch in file.iter_batches(GROUP, use_threads=False):
                 yield batch
                 done += batch.num_rows
                 if progress is not None:
