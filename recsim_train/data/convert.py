@@ -22,7 +22,7 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -342,32 +342,16 @@ def is_fresh(path: str, target: Path) -> bool:
     return False
 
 
-def write_rows(
-    target: Path,
-    schema: pa.Schema,
-    batches: Iterator[pa.RecordBatch],
-    origin: FileState | None = None,
-) -> int:
-    """Write rows as Parquet, in groups of one size; how many there were. The file appears under its
-    name only when it is whole. Raises RunFailed (and leaves nothing) if writing fails."""
+@contextmanager
+def appearing(target: Path) -> Iterator[Path]:
+    """A file to write to that has its name when it is whole; missing parent directories are made.
+
+    Raises RunFailed (and leaves nothing) if writing fails.
+    """
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    rows, held = 0, 0
-    waiting: list[pa.RecordBatch] = []
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        metadata = {_ORIGIN: json.dumps(origin)} if origin else None
-        with pq.ParquetWriter(
-            aside, schema.with_metadata(metadata), compression="lz4", write_statistics=False
-        ) as writer:
-            for batch in batches:
-                rows, held = rows + batch.num_rows, held + batch.num_rows
-                waiting.append(batch)
-                while held >= GROUP:
-                    table = pa.Table.from_batches(waiting)
-                    writer.write_table(table.slice(0, GROUP))
-                    waiting, held = table.slice(GROUP).to_batches(), held - GROUP
-            if held:
-                writer.write_table(pa.Table.from_batches(waiting))
+        yield aside
         os.replace(aside, target)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -375,6 +359,28 @@ def write_rows(
     finally:
         with suppress(OSError):
             aside.unlink()
+
+
+def write_rows(
+    target: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], origin: Origin | None = None
+) -> int:
+    """Write rows as Parquet, in groups of one size; how many there were. As `appearing`."""
+    rows, held = 0, 0
+    waiting: list[pa.RecordBatch] = []
+    own = schema.with_metadata({_ORIGIN: json.dumps(origin)} if origin else None)
+    with (
+        appearing(target) as aside,
+        pq.ParquetWriter(aside, own, compression="lz4", write_statistics=False) as writer,
+    ):
+        for batch in batches:
+            rows, held = rows + batch.num_rows, held + batch.num_rows
+            waiting.append(batch)
+            while held >= GROUP:
+                table = pa.Table.from_batches(waiting)
+                writer.write_table(table.slice(0, GROUP))
+                waiting, held = table.slice(GROUP).to_batches(), held - GROUP
+        if held:
+            writer.write_table(pa.Table.from_batches(waiting))
     return rows
 
 

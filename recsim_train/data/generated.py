@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow import csv
 
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Model, Synthetic
 from recsim_train.config.formats import INTEGER_COLUMNS, WITHOUT_PATH, unfit
-from recsim_train.data.convert import CRITEO, write_rows
+from recsim_train.data.convert import CRITEO, appearing, write_rows
 from recsim_train.data.generator import Generator
 
-_TAB, _NEWLINE, _MINUS, _ZERO = 9, 10, 45, 48
 _BLOCK_ROWS = 2048
 _MAX_TABLE_ROWS = 1 << 32
-_DIGITS = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
 def write_generated(
@@ -56,27 +54,19 @@ def write_generated(
             if progress is not None:
                 progress(stop, rows)
 
+    batches = (_batch(generator, numbers) for numbers in blocks())
     if target.suffix == ".parquet":
-        write_rows(target, _SCHEMA, (_batch(generator, numbers) for numbers in blocks()))
+        write_rows(target, _SCHEMA, batches)
         return
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(aside, "wb") as raw, contextlib.ExitStack() as stack:
-            file: BinaryIO = raw
-            if target.suffix == ".gz":
-                # no name and no time inside: the same rows give the same bytes
-                packed = gzip.GzipFile("", "wb", compresslevel=3, fileobj=raw, mtime=0)
-                file = cast(BinaryIO, stack.enter_context(packed))
-            for numbers in blocks():
-                file.write(format_rows(generator, numbers))
-        os.replace(aside, target)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunFailed(f"{target} could not be written ({reason}); nothing was left") from None
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink()
+    with appearing(target) as aside, open(aside, "wb") as raw, contextlib.ExitStack() as stack:
+        file: Any = raw
+        if target.suffix == ".gz":
+            # no name and no time inside: the same rows give the same bytes
+            packed = gzip.GzipFile("", "wb", compresslevel=3, fileobj=raw, mtime=0)
+            file = stack.enter_context(packed)
+        writer = stack.enter_context(csv.CSVWriter(file, _TEXT, write_options=_AS_CRITEO))
+        for batch in batches:
+            writer.write(_text(batch))
 
 
 _SCHEMA = pa.schema([(name, pa.uint64() if name[0] == "C" else pa.int64()) for name in CRITEO])
@@ -91,44 +81,22 @@ def _batch(generator: Generator, numbers: NDArray[np.int64]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def format_rows(generator: Generator, numbers: NDArray[np.int64]) -> bytes:
-    """Rows of these numbers as Criteo text."""
-    examples, categories, present = generator.text_columns(numbers)
-    labels = (examples.labels[:, None].astype(np.uint8)) + np.uint8(_ZERO)
-    tabs = np.full(labels.shape, _TAB, dtype=np.uint8)
-    integers = _integers(examples.counts[:INTEGER_COLUMNS].T, examples.missing[:INTEGER_COLUMNS].T)
-    hexadecimals = _hexadecimals(categories.T, present.T)
-    hexadecimals[:, -1] = _NEWLINE
-    matrix = np.concatenate([labels, tabs, integers, hexadecimals], axis=1)
-    # 0 marks a place that the row does not use
-    text: bytes = matrix[matrix != 0].tobytes()
-    return text
+_TEXT = pa.schema([(name, pa.utf8() if name[0] == "C" else pa.int64()) for name in CRITEO])
+_AS_CRITEO = csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
 
 
-def _integers(values: NDArray[np.int64], missing: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """[n, columns * width]: sign, digits and a tab of each integer, 0 in unused places."""
-    n, columns = values.shape
-    rest = np.abs(values)
-    digits = len(str(int(rest.max(initial=0))))
-    places = np.zeros((n, columns, digits + 2), dtype=np.uint8)
-    places[:, :, -1] = _TAB
-    places[:, :, 0] = np.where(values < 0, _MINUS, 0)
-    for place in range(digits, 0, -1):
-        quotient = rest // 10
-        used = (rest > 0) if place < digits else np.True_
-        places[:, :, place] = np.where(used, rest - quotient * 10 + _ZERO, 0)
-        rest = quotient
-    places[:, :, :-1][missing] = 0
-    return places.reshape(n, -1)
+def _text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With categories as eight hexadecimal digits each."""
+    columns = [
+        column if field.type == pa.int64() else _hexadecimal(column)
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_TEXT)
 
 
-def _hexadecimals(values: NDArray[np.uint64], present: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """[n, columns * 9]: eight hexadecimal digits and a tab each, 0 in unused places."""
-    n, columns = values.shape
-    octets = np.ascontiguousarray(values, dtype=">u4").view(np.uint8).reshape(n, columns, 4)
-    places = np.zeros((n, columns, 9), dtype=np.uint8)
-    places[:, :, 0:8:2] = _DIGITS[octets >> 4]
-    places[:, :, 1:8:2] = _DIGITS[octets & 15]
-    places[~present] = 0
-    places[:, :, 8] = _TAB
-    return places.reshape(n, -1)
+def _hexadecimal(column: pa.Array) -> pa.Array:
+    numbers = column.fill_null(0).to_numpy().astype(">u4")
+    ends = pa.py_buffer(np.arange(0, 8 * len(numbers) + 1, 8, dtype=np.int32))
+    digits = pa.py_buffer(numbers.tobytes().hex().encode())
+    text = pa.Array.from_buffers(pa.utf8(), len(numbers), [None, ends, digits])
+    return pc.if_else(column.is_valid(), text, None)
