@@ -362,7 +362,10 @@ def appearing(target: Path) -> Iterator[Path]:
 
 
 def write_rows(
-    target: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], origin: Origin | None = None
+    target: Path,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    origin: FileState | None = None,
 ) -> int:
     """Write rows as Parquet, in groups of one size; how many there were. As `appearing`."""
     rows, held = 0, 0
