@@ -82,8 +82,8 @@ def _looked_at(model: Model, data: Data, paths: Sequence[str]) -> Malformed:
         begin, end = _training_rows(data, log, maker.path)
     try:
         for part in log.parts(begin, min(end, begin + _LOOKED_AT)):
-            for rows in maker.examples(part):
-                maker.batch(rows)
+            for piece in log.read(part):
+                maker.batch(maker.filled([piece]).taken())
     except RunFailed as error:
         raise UserError(str(error)) from None
     return maker.malformed

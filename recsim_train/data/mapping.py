@@ -77,6 +77,14 @@ class Mapped:
             np.concatenate([one.origins for one in several]),
         )
 
+    def part(self, begin: int, stop: int) -> Mapped:
+        """Rows of those without bags, in the same memory."""
+        here = slice(begin, stop)
+        return Mapped(
+            self.labels[here], self.dense[:, here], self.single[:, here], [], self.kinds[here],
+            self.origins[here],
+        )  # fmt: skip
+
     def take(self, rows: Ids) -> Mapped:
         """Some of them, in this order."""
         bags = []
@@ -128,10 +136,12 @@ class Mapper:
         self.said: dict[str, dict[int, str]] = {}
         """By kind, what is wrong with some of its rows, by their numbers in the log."""
 
-    def __call__(self, batch: pa.RecordBatch, first: int) -> Mapped:
-        """All rows, of which the first is the log's row ``first``."""
-        layout, n = self.layout, batch.num_rows
-        kinds = np.zeros(n, np.int8)
+    def fill(self, room: Mapped, batch: pa.RecordBatch, first: int) -> list[tuple[Ids, Ids]]:
+        """Put all rows into a room of as many, of which the first is the log's row ``first``; their
+        bags: ids, and how many each row has."""
+        layout, n, kinds = self.layout, batch.num_rows, room.kinds
+        kinds[:] = 0
+        room.origins[:] = first + np.arange(n)
 
         def bad(kind: int, name: str, rows: NDArray[np.bool_]) -> None:
             if rows.any() and (new := np.flatnonzero(rows & (kinds == 0))).size:
@@ -142,16 +152,15 @@ class Mapper:
             bad(1, MARK, valid(marks))
         labels, fine = numbers_of(batch.column(layout.label))
         bad(2, layout.label, ~((labels == 0.0) | (labels == 1.0)))
-        dense = np.empty((len(layout.numeric), n), np.float32)
-        for row, column in zip(dense, layout.numeric, strict=True):
+        room.labels[:] = labels
+        for row, column in zip(room.dense, layout.numeric, strict=True):
             row[:], fine = numbers_of(batch.column(column.name), column.fill)
             if not np.isfinite(row.sum()) or fine is not None:
                 bad(3, column.name, ~(np.isfinite(row) & (True if fine is None else fine)))
             if column.log:
                 np.maximum(row, 0.0, out=row)
                 np.log(np.add(row, 1.0, out=row), out=row)
-        single = np.empty((self.bags.count(False), n), np.int64)
-        rows, bags = iter(single), []
+        rows, bags = iter(room.single), []
         for table, spec in enumerate(layout.categorical):
             values, ids, sizes = batch.column(spec.name), _NO_IDS, _NO_IDS
             if spec.most:
@@ -166,13 +175,10 @@ class Mapper:
                 bad(4, spec.name, np.bincount(wrong, minlength=n) > 0)
             if spec.most:
                 here = ids != MISSING
-                bags.append(
-                    (np.maximum(ids[here], 0), _ends(np.bincount(owner[here], minlength=n)))
-                )
+                bags.append((np.maximum(ids[here], 0), np.bincount(owner[here], minlength=n)))
             elif least < 0:
                 np.maximum(ids, 0, out=ids)
-        origins = first + np.arange(n)
-        return Mapped(labels.astype(np.float32), dense, single, bags, kinds, origins)
+        return bags
 
     def _say(self, batch: pa.RecordBatch, kind: str, name: str, first: int, rows: Ids) -> None:
         """Remember what is wrong with the first rows that lack in one way."""
@@ -182,6 +188,36 @@ class Mapper:
             shown = json.dumps(value, default=str)
             short = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
             said[first + row] = value if name == MARK else f"column {name!r}: {short}"
+
+
+class Room:
+    """Memory for rows, which a mapper fills some at a time; used again and again."""
+
+    def __init__(self, mapper: Mapper, size: int) -> None:
+        self._mapper, features = mapper, len(mapper.layout.numeric)
+        self._whole = Mapped(
+            np.empty(size, np.float32), np.empty((features, size), np.float32),
+            np.empty((mapper.bags.count(False), size), np.int64), [], np.empty(size, np.int8),
+            np.empty(size, np.int64),
+        )  # fmt: skip
+        self._bags: list[list[tuple[Ids, Ids]]] = []
+        self.rows = 0
+        """So many are filled."""
+
+    def add(self, first: int, batch: pa.RecordBatch) -> None:
+        """Fill it further. ``first``: as of `Mapper.fill`."""
+        stop = self.rows + batch.num_rows
+        self._bags.append(self._mapper.fill(self._whole.part(self.rows, stop), batch, first))
+        self.rows = stop
+
+    def taken(self) -> Mapped:
+        """All rows; it is empty again, and they are there until it is filled anew."""
+        given = self._whole.part(0, self.rows)
+        for parts in zip(*self._bags, strict=True):
+            ids, sizes = (np.concatenate(several) for several in zip(*parts, strict=True))
+            given.bags.append((ids, _ends(sizes)))
+        self._bags, self.rows = [], 0
+        return given
 
 
 def valid(column: pa.Array) -> NDArray[np.bool_]:
@@ -250,7 +286,8 @@ def rows_of(values: pa.Array, spec: Categorical, rows: Ids, beyond: NDArray[np.u
     elif of.is_boolean(kind):
         numbers = values_of(values.cast(pa.int8())).astype(np.int64)
     else:
-        numbers = values_of(values).astype(np.int64, copy=False)
+        numbers = values_of(values)
+        numbers = numbers.view(np.int64) if numbers.itemsize == 8 else numbers.astype(np.int64)
     signed = not of.is_unsigned_integer(kind)
     least = number_rows(numbers, there, signed, buckets, how, rows, beyond)
     if fine is not None and (wrong := there & ~fine).any():

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import pyarrow as pa
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.log import PIECE, Log
 from recsim_train.data.malformed import FIRST, LOOKED_AT_FROM, Malformed
-from recsim_train.data.mapping import KINDS, Ids, Mapped, Mapper
-from recsim_train.data.order import WINDOW, GroupPart, Order, Turn
+from recsim_train.data.mapping import KINDS, Ids, Mapped, Mapper, Room
+from recsim_train.data.order import WINDOW, Order, Turn
+
+Piece = tuple[int, pa.RecordBatch]
+"""Rows, and the number of the first of them in the log."""
 
 
 class Maker:
@@ -26,13 +30,15 @@ class Maker:
         self.log, self.mapper, self.path, self.limit = log, mapper, path, limit
         self.malformed = Malformed()
 
-    def examples(self, part: GroupPart) -> Iterator[Mapped]:
-        """A part's rows, some at a time."""
-        for first, batch in self.log.read(part):
-            rows = self.mapper(batch, first)
-            self.malformed.decoded += len(rows)
-            self.malformed.beyond = self.mapper.beyond.tolist()
-            yield rows
+    def filled(self, pieces: Iterable[Piece], room: Room | None = None) -> Room:
+        """A room with some pieces more; None: a new one with these."""
+        pieces = list(pieces)
+        room = room or Room(self.mapper, sum(batch.num_rows for _, batch in pieces))
+        for first, batch in pieces:
+            room.add(first, batch)
+            self.malformed.decoded += batch.num_rows
+        self.malformed.beyond = self.mapper.beyond.tolist()
+        return room
 
     def batch(self, given: Mapped) -> NumpyBatch:
         """All rows; malformed ones are counted and replaced.
@@ -68,9 +74,9 @@ class Maker:
         A short last batch without one well-formed row is left out. Raises as `batch`, and at the
         end as `check`.
         """
-        flow = Flow(self, (Turn(0, part) for part in self.log.parts(begin, stop)))
+        flow = Flow(self.log, (Turn(0, part) for part in self.log.parts(begin, stop)))
         while pieces := flow.take(batch_size):
-            given = Mapped.joined(pieces)
+            given = self.filled(pieces).taken()
             if len(given) < batch_size < stop - begin and given.kinds.all():
                 break
             yield self.batch(given)
@@ -84,34 +90,33 @@ def _more(said: str | None) -> str:
 class Flow:
     """The rows of some parts, one part after the other."""
 
-    def __init__(self, maker: Maker, turns: Iterable[Turn]) -> None:
-        self._maker, self._turns = maker, iter(turns)
+    def __init__(self, log: Log, turns: Iterable[Turn]) -> None:
+        self._log, self._turns = log, iter(turns)
         self.epoch = 0
         """Of the next row, or the last one."""
-        self._pieces: Iterator[Mapped] = iter(())
-        self._piece: Mapped | None = None
+        self._pieces: Iterator[Piece] = iter(())
+        self._piece: Piece | None = None
 
     def more(self) -> bool:
         """Whether there is a next row; it is decoded."""
         while self._piece is None and (piece := next(self._pieces, None)) is None:
             if (turn := next(self._turns, None)) is None:
                 return False
-            self.epoch, self._pieces = turn.epoch, self._maker.examples(turn.part)
+            self.epoch, self._pieces = turn.epoch, self._log.read(turn.part)
         self._piece = self._piece or piece
         return True
 
-    def take(self, rows: int) -> list[Mapped]:
+    def take(self, rows: int) -> list[Piece]:
         """The next so many rows in pieces, fewer at the end of an epoch."""
-        given: list[Mapped] = []
+        given: list[Piece] = []
         epoch = self.epoch if self.more() else None
         while rows and self.more() and self.epoch == epoch:
             assert self._piece is not None
-            piece, self._piece = self._piece, None
-            if len(piece) > rows:
-                self._piece = piece.take(np.arange(rows, len(piece)))
-                piece = piece.take(np.arange(rows))
-            rows -= len(piece)
-            given.append(piece)
+            (first, batch), self._piece = self._piece, None
+            if batch.num_rows > rows:
+                self._piece = first + rows, batch.slice(rows)
+            given.append((first, batch.slice(0, rows)))
+            rows -= given[-1][1].num_rows
         return given
 
 
@@ -120,10 +125,10 @@ class LoopRows:
 
     def __init__(self, maker: Maker, order: Order, loop: int) -> None:
         self._maker, self._order, self._loop = maker, order, loop
-        self._flow = Flow(maker, order.turns(loop))
+        self._flow = Flow(maker.log, order.turns(loop))
         self._size = WINDOW if order.shuffle else PIECE
-        self._next: list[Mapped] = []
-        self._ahead = self._number = self._at = self._epoch = 0
+        self._next, self._spare = (Room(maker.mapper, self._size) for _ in range(2))
+        self._number = self._at = self._epoch = 0
         self._now: Mapped | None = None
         self._rows = np.zeros(0, np.int64)
         self.epochs = 0
@@ -146,16 +151,17 @@ class LoopRows:
 
     def _load(self, rows: int) -> None:
         """Have so many rows of the next window, at least, or all of it: it ends with its epoch."""
-        while self._ahead < rows and self._flow.more():
-            if self._ahead and self._flow.epoch != self._epoch:
+        while self._next.rows < rows and self._flow.more():
+            if self._next.rows and self._flow.epoch != self._epoch:
                 return
             self._epoch = self._flow.epoch
-            self._next += self._flow.take(min(PIECE, self._size - self._ahead))
-            self._ahead = sum(map(len, self._next))
+            most = min(PIECE, self._size - self._next.rows)
+            self._maker.filled(self._flow.take(most), self._next)
 
     def _turn(self) -> None:
         self._load(self._size)
-        self._now, self._next = Mapped.joined(self._next), []
-        self._rows = self._order.window(self._loop, self._number, self._ahead)
-        self._number, self._ahead, self._at = self._number + 1, 0, 0
+        self._rows = self._order.window(self._loop, self._number, self._next.rows)
+        self._now = self._next.taken()
+        self._next, self._spare = self._spare, self._next
+        self._number, self._at = self._number + 1, 0
         self.epochs = self._epoch + 1
