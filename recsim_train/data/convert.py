@@ -212,7 +212,7 @@ def text_rows(
             raise RunFailed(
                 f"{text.path}: a line from {line:,} on is longer than {BLOCK:,} bytes"
             ) from None
-        if "Empty CSV file" not in said:
+        if not said.startswith(("Empty CSV file", "Could not skip initial")):  # it has no rows
             said = said.splitlines()[0]
             raise RunFailed(f"{text.path}: cannot be read from line {line:,} on ({said})") from None
     finally:
@@ -336,7 +336,7 @@ def target_of(path: str, folder: str | None) -> Path:
 
 def is_fresh(path: str, target: Path) -> bool:
     """Whether a conversion is there that was made from the file as it is."""
-    with suppress(OSError, pa.ArrowException, ValueError, TypeError):
+    with suppress(OSError, pa.ArrowException, ValueError, TypeError, KeyError):
         said = pq.read_metadata(target).metadata[_ORIGIN]
         return FileState(*json.loads(said)) == FileState.of(path)
     return False

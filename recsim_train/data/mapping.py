@@ -136,6 +136,7 @@ class Mapper:
         self.said: dict[str, dict[int, str]] = {}
         """By kind, what is wrong with some of its rows, by their numbers in the log."""
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is too large is not finite: malformed
     def fill(self, room: Mapped, batch: pa.RecordBatch, first: int) -> list[tuple[Ids, Ids]]:
         """Put all rows into a room of as many, of which the first is the log's row ``first``; their
         bags: ids, and how many each row has."""
