@@ -128,6 +128,7 @@ class Mapper:
         self.said: dict[str, dict[int, str]] = {}
         """By kind, what is wrong with some of its rows, by their numbers in the log."""
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is too large is not finite: malformed
     def __call__(self, batch: pa.RecordBatch, first: int) -> Mapped:
         """All rows, of which the first is the log's row ``first``."""
         layout, n = self.layout, batch.num_rows
