@@ -117,8 +117,9 @@ def to_convert(data: Data) -> Iterator[tuple[str, Text | None, Path]]:
 
 
 def input_files(data: Data) -> list[str]:
-    """All files, held-out ones too."""
-    return [name for paths in (data.path, data.eval_path) if paths for name in files_of(paths)]
+    """All files that are read; of those of held-out rows none where no row is held out."""
+    several = (data.path, data.eval_path if data.holds_out else None)
+    return [name for paths in several if paths for name in files_of(paths)]
 
 
 def open_log(layout: Layout, data: Data, paths: Sequence[str]) -> Log:

@@ -65,7 +65,7 @@ def test_a_run_stops_in_the_middle_and_says_why(folder: Path, out: str, readers:
         assert " rows read so far are malformed (" in said
         assert "data.malformed_limit is 1 %" in said
         assert "that are no rows of the text's columns" in said
-        assert ', column 3: "1.0", written as a float, as pandas does' in said
+        assert ': column 3: "1.0", written as a float, as pandas does' in said
     assert manifest["status"] == "partial"
     # each of two readers stops at 10,000 of its rows, one for both at 10,000 of all
     assert 0 < summary["steps"] < (100 if not readers else 50)

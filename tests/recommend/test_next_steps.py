@@ -80,7 +80,7 @@ def test_a_folder_works_where_it_is_put(
         assert done.returncode == 0, done.stderr
         (job,) = load(experiment, named).jobs()
         assert job.profile.hosts["default"].cores == cores
-    assert design.candidate.job.plan.experiment.data.path == "data/mine.tsv"
+    assert design.candidate.job.plan.experiment.data.path == ("data/mine.tsv",)
 
 
 @pytest.mark.slow
