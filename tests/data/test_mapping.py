@@ -110,7 +110,7 @@ def check(layout: Layout, rows: list[dict[str, Any]], batch: pa.RecordBatch) -> 
         assert (KINDS[mapped.kinds[n] - 1] if mapped.kinds[n] else None) == kind, row
         if kind is None:
             assert found.labels[n] == label
-            np.testing.assert_allclose(found.dense[n], features, rtol=1e-6)
+            np.testing.assert_allclose(found.dense[n], features, rtol=1e-6, atol=1e-37)
             assert [table[n] for table in tables] == ids, row
         else:
             assert 1000 + n in mapper.said[kind]
