@@ -34,7 +34,6 @@ from recsim_train.data.convert import (
     write_rows,
 )
 from recsim_train.data.input import to_convert
-from recsim_train.data.order import WINDOW
 from recsim_train.data.stream import open_stream
 from tests.clock import LIMIT
 
@@ -210,12 +209,15 @@ def test_a_folder_for_all_conversions(tmp_path: Path) -> None:
         path.parent.chmod(0o755)
 
 
-def test_groups_are_of_one_size_and_rows_in_order(log: Path) -> None:
+def test_groups_are_of_one_size_and_rows_in_order(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GROUP", 15_000)
     log.write_text(csv_of(range(50_000)))
     target = converted(log)
     found = pq.read_metadata(target)
     sizes = [found.row_group(n).num_rows for n in range(found.num_row_groups)]
-    assert sizes == [WINDOW] * 3 + [50_000 - 3 * WINDOW]
+    assert sizes == [15_000] * 3 + [5_000]
     assert pq.read_table(target)["n"].to_pylist() == list(map(str, range(50_000)))
 
 
@@ -247,6 +249,7 @@ def test_too_little_space_is_said_before(log: Path, monkeypatch: pytest.MonkeyPa
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Parquet file of one row group, which is too large."""
     monkeypatch.setattr(module, "MOST_GROUP", 1 << 18)
+    monkeypatch.setattr(module, "GROUP", 15_000)
     path, n = tmp_path / "large.parquet", np.arange(40_000)
     table = pa.table({"y": n % 2, "n": n, "c": n % 100, "tags": [[1, 2], []] * 20_000})
     pq.write_table(table, path, row_group_size=40_000)
@@ -263,7 +266,7 @@ def test_large_row_groups_are_written_anew(large: Path) -> None:
     assert is_fresh(path, target)
     assert not list(to_convert(data_of(large)))
     found = pq.read_metadata(target)
-    assert [found.row_group(n).num_rows for n in range(3)] == [WINDOW, WINDOW, 40_000 - 2 * WINDOW]
+    assert [found.row_group(n).num_rows for n in range(3)] == [15_000, 15_000, 10_000]
     assert pq.read_table(target).equals(pq.read_table(large))
     assert rows_of(data_of(large), 40_000) == list(range(40_000))
     newer(large)
