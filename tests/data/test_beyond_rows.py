@@ -82,6 +82,18 @@ def test_every_id_beyond_is_counted_once(
     assert Malformed().beyond_rows(ROWS) == []  # as of the generator
 
 
+def test_no_id_of_a_malformed_line_is_counted(
+    tmp_path: Path, make_model: Callable[..., Model], make_criteo: Any
+) -> None:
+    path = tmp_path / "ids.tsv"
+    fits: list[int | None] = [0] * len(ROWS)
+    path.write_text("".join([line(fits) * 9, line([999] * len(ROWS), spoilt=True), line(fits)]))
+    maker = make_criteo(path, make_model(ROWS))
+    list(maker.in_order(0, 11, 11))
+    assert maker.malformed.total == 1
+    assert maker.malformed.beyond_rows(ROWS) == []
+
+
 def test_the_sentence_names_the_worst_tables_and_no_hashes() -> None:
     assert beyond_said([]) == []
     assert beyond_said([BeyondRows(8, 3, 0.412, 4)]) == [
