@@ -227,7 +227,7 @@ def ensure_all_data(jobs: Sequence[Job], caller: Caller) -> None:
     for place, loaded in own.items():
         if needed[place] or loaded.sweep is None:
             ensure_data(loaded, caller, make=needed[place])
-    for data in dict.fromkeys(job.case.experiment.data for job in jobs if job.world == "real"):
+    for data in dict.fromkeys(job.plan.experiment.data for job in jobs if job.world == "real"):
         convert_data(data, caller)
 
 
