@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import glob
+import gzip
 import os
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -81,16 +84,24 @@ def files_of(paths: Sequence[str]) -> list[str]:
 def text_of(path: str, data: Data) -> Text | None:
     """How a file is to be read that is text; None: it is Parquet. Raises UserError for a file that
     cannot be opened, or is neither."""
-    expected = WITH_COLUMNS if data.columns else CRITEO_TEXT
-    with open_bytes(path, expected) as file:
-        if file.read(len(PARQUET)) == PARQUET:
-            if not data.columns:
-                raise UserError(
-                    f"{path}: is Parquet, of which data.columns has to say what is read; "
-                    "`recsim-train data describe` writes them"
-                )
-            return None
+    if is_parquet(path, WITH_COLUMNS if data.columns else CRITEO_TEXT):
+        if not data.columns:
+            raise UserError(
+                f"{path}: is Parquet, of which data.columns has to say what is read; "
+                "`recsim-train data describe` writes them"
+            )
+        return None
     return csv_text(path) if data.columns else criteo_text(path)
+
+
+def is_parquet(path: str, expected: str) -> bool:
+    """By a file's first bytes; other files are text, or refused as such where they are read.
+
+    ``expected``: what it should hold, in words. Raises UserError where it cannot be opened.
+    """
+    with open_bytes(path, expected) as file, suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        return file.read(len(PARQUET)) == PARQUET
+    return False
 
 
 def to_convert(data: Data) -> Iterator[tuple[str, Text | None, Path]]:
@@ -124,15 +135,19 @@ def open_log(layout: Layout, data: Data, paths: Sequence[str]) -> Log:
         elif text is None:
             files.append(ParquetFile(path))
         elif left > 0:
-            files.append(_beginning(text, left))
+            files.append(text_beginning(text, left))
             left -= sum(files[-1].groups)
     return Log(files, layout)
 
 
-def _beginning(text: Text, rows: int) -> TextBeginning:
+def text_beginning(
+    text: Text, rows: int, progress: Callable[[int, int], None] | None = None
+) -> TextBeginning:
+    """A text's first rows. ``progress``: called with (bytes read, bytes). Raises UserError where
+    there is none."""
     batches, count = [], 0
     try:
-        for batch in text_rows(text):
+        for batch in text_rows(text, progress):
             batches.append(batch.slice(0, rows - count))
             count += batches[-1].num_rows
             if count == rows:
