@@ -28,7 +28,7 @@ from recsim_train.config.problems import shown, suggest
 from recsim_train.data.hashing import MISSING
 from recsim_train.data.mapping import Beyond, bags_of, is_text, numbers_of, plain, rows_of
 from recsim_train.data.profile import two_digits, zipf_exponent
-from recsim_train.data.sample import Chunk, Sample, kind_of
+from recsim_train.data.sample import Chunk, LogSample, kind_of
 
 LABELS = ("label", "click", "clicked", "target", "y")
 """What a column of clicks is called where nobody says so."""
@@ -122,7 +122,7 @@ class Description:
 
     paths: tuple[str, ...]
     """As they were given."""
-    sample: Sample
+    sample: LogSample
     label: Described | None
     columns: list[Described]
     """Without the label."""
@@ -134,7 +134,7 @@ class Description:
         return [one for one in self.columns if one.column is not None and one.column.type == kind]
 
 
-def describe(paths: Sequence[str], sample: Sample, label: str | None = None) -> Description:
+def describe(paths: Sequence[str], sample: LogSample, label: str | None = None) -> Description:
     """What a sample of ``paths`` says. ``label``: the column of clicks; None: the one that is named
     like one.
 
@@ -165,7 +165,7 @@ def describe(paths: Sequence[str], sample: Sample, label: str | None = None) -> 
     return description
 
 
-def _check_label(label: str, sample: Sample, clicks: list[str]) -> None:
+def _check_label(label: str, sample: LogSample, clicks: list[str]) -> None:
     if label in sample.left_out:
         raise UserError(f"--label: column {shown(label)}: {sample.left_out[label]}")
     if label not in sample.columns:
@@ -207,32 +207,31 @@ def _described(name: str, chunks: list[Chunk], share: float) -> Described:
     rows = sum(len(chunk.values) for chunk in chunks)
     types = dict.fromkeys(chunk.values.type for chunk in chunks)
     written = {one.written for one in chunks if is_text(one.values.type)} == {True}
-    values = [plain(one.values) for one in chunks if not of.is_null(one.values.type)]
+    values = [_plain(one.values) for one in chunks if not of.is_null(one.values.type)]
     kinds = {kind_of(one) for one in types}
     kind = next((one for one in _JOINT if one in kinds), "null")
     separator = _separator(values) if kind == "text" else None
-    lengths = None
+    lengths = sizes = None
     if kind == "list" or separator is not None:
         kind = "list"
         spec = Categorical(name, _HASHES, "hash", _LONGEST, separator)
         bags = [bags_of(one, spec) for one in values]
         values = [inside for inside, _ in bags]
-        sizes = np.zeros(rows, np.int64)
-        if bags:
-            own = np.concatenate([sizes for _, sizes in bags])
-            sizes[: len(own)] = own
-        present, lengths = int(np.count_nonzero(sizes)), _lengths(sizes)
+        sizes = np.concatenate([_NONE, *(own for _, own in bags)])
+        sizes = np.pad(sizes, (0, rows - len(sizes)))  # of files where all is missing
+        lengths = _lengths(sizes)
     numbers = _numbers(values)
     whole = numbers is None or bool((numbers == np.floor(numbers)).all())
     if whole:
-        hashed, ids = Categorical(name, _HASHES, "hash"), np.zeros(0, np.int64)
-        for one in values:
-            ids = np.concatenate([ids, np.empty(len(one), np.int64)])
-            rows_of(one, hashed, ids[len(ids) - len(one) :], Beyond())
+        found = [np.empty(len(one), np.int64) for one in values]
+        for one, into in zip(values, found, strict=True):
+            rows_of(one, Categorical(name, _HASHES, "hash"), into, Beyond())
+        ids = np.concatenate([_NONE, *found])
         ids = ids[ids > MISSING]
     else:
         assert numbers is not None
         ids = numbers.view(np.int64)
+    present = len(ids) if sizes is None else int(np.count_nonzero(sizes))
     spread = None
     if numbers is not None and numbers.size:
         spread = Spread(*map(float, (numbers.min(), np.median(numbers), numbers.max())))
@@ -246,16 +245,22 @@ def _described(name: str, chunks: list[Chunk], share: float) -> Described:
         kind = "mixed"
     times = np.unique(ids, return_counts=True)[1]
     positives = None
-    if numbers is not None and numbers.size and lengths is None:
-        clicks = bool(((numbers == 0.0) | (numbers == 1.0)).all())
-        positives = float(numbers.mean()) if clicks else None
+    if spread and sizes is None and numbers is not None and np.isin(numbers, (0.0, 1.0)).all():
+        positives = float(numbers.mean())
     return Described(
         name, _type_said([one for one in types if not of.is_null(one)], written, kind, separator),
-        1.0 - (len(ids) if lengths is None else present) / rows, kind, separator,
+        1.0 - present / rows, kind, separator,
         distinct_of(times, share), zipf_exponent(np.sort(times)[::-1]), spread, positives, lengths,
     )  # fmt: skip
 
 
+def _plain(column: pa.Array) -> pa.Array:
+    """Without a dictionary, and numbers as those that have ids."""
+    column = plain(column)
+    return column.cast(pa.float64()) if of.is_decimal(column.type) else column
+
+
+_NONE = np.zeros(0, np.int64)
 _JOINT = ("list", "text", "decimal", "real", "whole", "bool")
 """The first of these that a column is in some file is what it is in all."""
 
@@ -264,6 +269,8 @@ def _numbers(values: list[pa.Array]) -> Numbers | None:
     """All values that are there, if they are numbers."""
     found = [np.zeros(0)]
     for one in values:
+        if of.is_binary(one.type) or of.is_large_binary(one.type):
+            return None  # bytes need not be text
         numbers, fine = numbers_of(one)
         if not fine.all():
             return None
@@ -348,12 +355,16 @@ def _is_amount(one: Described) -> bool:
 
 
 def _as_number(one: Described) -> Described:
+    """Large numbers are never taken as they are: the first steps of a model would diverge."""
     least, median, most = one.numbers or Spread(0.0, 0.0, 0.0)
     keys: dict[str, Any] = {}
     if least >= 0.0 and (most > 10.0 * median or median > 10.0):
         keys["normalizer"] = "log1p"
     elif max(-least, most) > _UNSCALED:
-        one = replace(one, note=f"{one.note}{'; ' * bool(one.note)}large: better scaled before")
+        if median < 0.0:
+            return replace(one, note="holds large numbers below 0, for which no normalizer is")
+        keys["normalizer"] = "log1p"
+        one = replace(one, note=f"{one.note}{'; ' * bool(one.note)}numbers below 0 count as 0")
     return replace(one, column=Column(name=(one.name,), type="numeric", **keys))
 
 

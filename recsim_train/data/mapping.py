@@ -206,7 +206,9 @@ def numbers_of(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]
         column, fine = _parsed(column)
     if not column.null_count and of.is_floating(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.float64), fine
-    found: NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    # not safe: whole numbers of more than 53 bits are rounded
+    real = column.cast(pa.float64(), safe=False)
+    found: NDArray[np.float64] = real.to_numpy(zero_copy_only=False)
     return found, fine
 
 

@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
     """Whether they are fields of a CSV file, whose type nothing says."""
 
 
-class Sample(NamedTuple):
+class LogSample(NamedTuple):
     """What was read, and of how much."""
 
     files: int
@@ -55,6 +55,8 @@ class Sample(NamedTuple):
     rows: int
     """In all; with texts about, by bytes."""
     rows_read: int
+    malformed: int
+    """Of the rows read: those that are no rows of their text's columns."""
     criteo: bool
     """Whether it is Criteo text."""
     columns: dict[str, list[Chunk]]
@@ -73,10 +75,12 @@ class Sample(NamedTuple):
         if self.texts:
             parts.append(f"the beginning of {self.texts_read:,} of {self.texts:,} texts")
         about = "about " if self.texts and self.share < 1.0 else ""
-        return f"{self.rows_read:,} rows of {about}{self.rows:,}, {' and '.join(parts)}"
+        malformed = f" ({self.malformed:,} malformed)" if self.malformed else ""
+        rows = f"{self.rows_read:,} rows{malformed} of {about}{self.rows:,}"
+        return f"{rows}, {' and '.join(parts)}"
 
 
-def sample_of(paths: Sequence[str]) -> Sample:
+def sample_of(paths: Sequence[str]) -> LogSample:
     """A sample of the files that are named as in ``data.path``.
 
     Raises UserError where one cannot be opened, or there are no rows.
@@ -99,17 +103,23 @@ def sample_of(paths: Sequence[str]) -> Sample:
     ]
     parts += [(file, n, rows, not any(criteo)) for file in begun for n in range(len(file.groups))]
     columns: dict[str, list[Chunk]] = {name: [] for name in names}
-    rows_read = 0
+    rows_read = malformed = 0
     for file, number, most, written in parts:
         for batch in _first_rows(file, number, names, most):
             rows_read += batch.num_rows
+            fine = batch
+            if MARK in batch.schema.names:
+                fine = batch.filter(pc.is_null(batch.column(MARK)))
+            malformed += batch.num_rows - fine.num_rows
             for name in names:
-                columns[name].append(Chunk(batch.column(name), written))
-    if not rows_read:
-        raise UserError(f"{files[0]}: there are no rows{' in these files' * (len(files) > 1)}")
-    return Sample(
+                columns[name].append(Chunk(fine.column(name), written))
+    if rows_read == malformed:
+        raise UserError(
+            f"{files[0]}: there are no well-formed rows{' in these files' * (len(files) > 1)}"
+        )
+    return LogSample(
         len(files), len(groups), len(chosen), len(texts), len(begun), max(rows, rows_read),
-        rows_read, any(criteo), columns, left_out,
+        rows_read, malformed, any(criteo), columns, left_out,
     )  # fmt: skip
 
 
@@ -188,11 +198,10 @@ def kind_of(kind: pa.DataType) -> str | None:
 def _first_rows(
     file: LogFile, number: int, names: Sequence[str], most: int
 ) -> Iterator[pa.RecordBatch]:
-    """A row group's first well-formed rows."""
+    """A row group's first rows, with the marks of those that are malformed."""
     marked = [MARK] if MARK in file.schema.names else []
     for batch in file.read(number, [*names, *marked]):
-        given = batch.slice(0, most)
-        yield given.filter(pc.is_null(given.column(MARK))) if marked else given
-        most -= given.num_rows
+        yield batch.slice(0, most)
+        most -= batch.num_rows
         if most <= 0:
             return

@@ -51,6 +51,7 @@ def document(description: Description) -> dict[str, Any]:
         "texts_read": sample.texts_read,
         "rows": sample.rows,
         "rows_read": sample.rows_read,
+        "malformed": sample.malformed,
         "label": None if label is None else _document(label),
         "columns": [_document(one) for one in description.columns],
         "left_out": [
@@ -87,7 +88,7 @@ def _values(one: Described) -> str:
     bounds = f" ({least:,} to {most:,})" if most > least else ""
     parts.append(f"{'about ' * bool(bounds)}{about:,} distinct{bounds}")
     if one.skew is not None and (one.column is None or one.rows):
-        parts.append(f"skew {one.skew:.2f}")
+        parts.append(f"skew {max(0.0, one.skew):.2f}")
     if one.numbers is not None:
         low, median, high = map(_number, one.numbers)
         parts.append(f"{low} to {high}, median {median}")
