@@ -350,7 +350,7 @@ def _is_amount(one: Described) -> bool:
     if one.kind != "whole" or one.numbers is None or _ID.search(one.name):
         return False
     least, median, most = one.numbers
-    like_hashes = (median > _LARGE and most > 2.0 * least) or least < -_LARGE
+    like_hashes = (median > _LARGE and most > 2.0 * least) or least < -_LARGE < _LARGE < most
     return one.distinct.about >= FEW and not like_hashes
 
 
