@@ -51,7 +51,7 @@ def generate(
     "describe",
     short_help="What a log's columns hold, and an experiment on it.",
     epilog=common.examples(
-        "data describe 'logs/part-*.parquet' --label click -o experiments/mine.yaml",
+        "data describe 'logs/part-*.parquet' --label click -o mine.yaml",
         "data describe experiments/quickstart.yaml --batches 20",
     ),
 )
@@ -60,7 +60,7 @@ def describe(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="Files, folders or patterns, as in data.path; or an experiment (.yaml).",
         ),
     ],
@@ -95,9 +95,9 @@ def describe(
 
     Columns of floats are numeric, and so are whole numbers with 100 distinct values or more, unless
     the name ends in id or code, or half of them are above a million and they spread widely, as
-    hashes do. Numeric columns that are never negative and large or skewed get log1p. All others are
-    categorical: whole numbers from 0 on with few gaps by their number, else by hash, with twice as
-    many buckets as ids are estimated, from 1,000 to 10,000,000. Text in which | separates is a
+    hashes do. Numeric ones get log1p where they are large, or skewed and never negative. All others
+    are categorical: whole numbers from 0 on with few gaps by their number, else by hash, with twice
+    as many buckets as ids are estimated, from 1,000 to 10,000,000. Text in which | separates is a
     list, and so are whole numbers between blanks, commas or semicolons.
 
     Of an experiment: unique ids per batch, skew, reuse and cache hits of its input. For the

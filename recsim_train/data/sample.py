@@ -30,6 +30,8 @@ TEXTS = 16
 """Texts that are read, each at its beginning."""
 ROWS = GROUPS * PIECE
 """That are read at most; of texts as many again."""
+CELLS = 1 << 24
+"""That are held at most: of more than 64 columns fewer rows are read."""
 _INDEX = "__index_level_"
 """What pandas calls a frame's index in Parquet."""
 _One = TypeVar("_One")
@@ -99,7 +101,7 @@ def sample_of(paths: Sequence[str]) -> LogSample:
     rows += round(of_texts * len(texts) / max(1, len(some_texts)))
     names, left_out = _readable([*tables, *begun])
     parts: list[tuple[LogFile, int, int, bool]] = [
-        (file, n, ROWS // len(chosen), False) for file, n in chosen
+        (file, n, _most_rows(len(names), len(chosen)), False) for file, n in chosen
     ]
     parts += [(file, n, rows, not any(criteo)) for file in begun for n in range(len(file.groups))]
     columns: dict[str, list[Chunk]] = {name: [] for name in names}
@@ -129,6 +131,11 @@ def _spread(several: Sequence[_One], most: int) -> list[_One]:
     return [several[n * len(several) // count] for n in range(count)]
 
 
+def _most_rows(columns: int, parts: int) -> int:
+    """Of each part."""
+    return max(1, min(ROWS, CELLS // max(1, columns)) // parts)
+
+
 def _is_criteo(path: str) -> bool:
     """By the first line: as many columns, the first of which is a click."""
     head, _ = beginning(path, f"{WITH_COLUMNS}; or {CRITEO_TEXT}")
@@ -146,7 +153,8 @@ def _beginnings(paths: Sequence[str], criteo: bool) -> tuple[list[LogFile], floa
 
     rows = 0.0
     for path in paths:
-        text, most = criteo_text(path) if criteo else csv_text(path), ROWS // len(paths)
+        text = criteo_text(path) if criteo else csv_text(path)
+        most = _most_rows(len(text.names), len(paths))
         begun.append(text_beginning(text, most, tell))
         count = sum(begun[-1].groups)
         rows += count if count < most else count * bytes_read[1] / max(1, bytes_read[0])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import load_points
+from recsim_train.data import sample as sample_module
 from recsim_train.data.describe import Described, Description, describe, distinct_of
 from recsim_train.data.log import PIECE
 from recsim_train.data.sample import GROUPS, ROWS, TEXTS, sample_of
@@ -228,6 +229,16 @@ def test_a_bounded_part_of_many_row_groups_is_read(tmp_path: Path) -> None:
     (user,) = describe([str(tmp_path)], sample).columns
     assert user.distinct.least == 1_000
     assert user.distinct.least <= user.distinct.about <= user.distinct.most
+
+
+def test_of_many_columns_fewer_rows_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table({f"x{n}": NUMBERS for n in range(20)}), path, row_group_size=100)
+    monkeypatch.setattr(sample_module, "CELLS", 20 * 80)
+    found = sample_of([str(path)])
+    assert (found.groups_read, found.rows_read, found.rows) == (4, 80, N)
 
 
 def test_of_texts_the_beginnings_are_read_and_nothing_is_converted(tmp_path: Path) -> None:
