@@ -1,11 +1,12 @@
 """The columns of a log: what a sample says of each, and as what a model should read it.
 
-How many distinct ids all rows have is an extrapolation. Of the rows a share q was read, in which d
-ids occur, f of them once. The estimate is d + f (1 / sqrt(q) - 1), the one of Charikar et al.
-(Towards Estimation Error Guarantees for Distinct Values, PODS 2000), whose error in the worst case
-no other can undercut. Where the rows read are like the others, there are at least d, and at most
-d + u + 3 sqrt(u) but for some chances in a thousand, where u = (1 / q - 1) F is the most that may
-be unseen in the mean, and F the most that f is in the mean where it came out as it did.
+How many distinct ids all rows have is an extrapolation. Of the rows a share q was read, in pieces
+of some 4,096, in which d ids occur, f of them in one piece only. The estimate is d + f (1 / sqrt(q)
+- 1), the one of Charikar et al. (Towards Estimation Error Guarantees for Distinct Values, PODS
+2000), whose error in the worst case no other can undercut; of rows, not pieces, but rows of one
+user often lie together. Where the pieces read are like the others, there are at least d ids, and at
+most d + u + 3 sqrt(u) but for some chances in a thousand, where u = (1 / q - 1) F is the most that
+may be unseen in the mean, and F the most that f is in the mean where it came out as it did.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _LONGEST = 1 << 31
 _SEPARATED, _MALFORMED = 0.05, 0.01
 _ID = re.compile(r"(?i)(?<!b)(?<!pa)(?<!val)(?<!gr)(?<!m)ids?$|^(user|item|ad|c\d+)$|code$")
 """The names of ids; not bid, paid, valid, grid and mid. C1, C2 and so on are Criteo's."""
+_NONE = np.zeros(0, np.int64)
 Numbers = NDArray[np.float64]
+Ids = NDArray[np.int64]
 
 
 class Distinct(NamedTuple):
@@ -53,9 +56,10 @@ class Distinct(NamedTuple):
     most: int
 
 
-def distinct_of(times: NDArray[np.int64], share: float) -> Distinct:
-    """``times``: of each id of the rows read, how often it occurs; ``share``: of the rows that
-    these are."""
+def distinct_of(pieces: Sequence[Ids], share: float) -> Distinct:
+    """``pieces``: the ids of each piece of the rows that were read, a ``share`` of all."""
+    several = np.concatenate([_NONE, *map(np.unique, pieces)])
+    times = np.unique(several, return_counts=True)[1]
     seen, once = len(times), int(np.count_nonzero(times == 1))
     once_at_most = (1.5 + sqrt(2.25 + once)) ** 2  # a Poisson number's mean, by three deviations
     unseen = (1.0 / share - 1.0) * once_at_most
@@ -220,17 +224,14 @@ def _described(name: str, chunks: list[Chunk], share: float) -> Described:
         sizes = np.concatenate([_NONE, *(own for _, own in bags)])
         sizes = np.pad(sizes, (0, rows - len(sizes)))  # of files where all is missing
         lengths = _lengths(sizes)
-    numbers = _numbers(values)
+    parts = _numbers(values)
+    numbers = None if parts is None else np.concatenate([np.zeros(0), *parts])
     whole = numbers is None or bool((numbers == np.floor(numbers)).all())
-    if whole:
-        found = [np.empty(len(one), np.int64) for one in values]
-        for one, into in zip(values, found, strict=True):
-            rows_of(one, Categorical(name, _HASHES, "hash"), into, Beyond())
-        ids = np.concatenate([_NONE, *found])
-        ids = ids[ids > MISSING]
+    if parts is None or whole:
+        pieces = [_hashes(one) for one in values]
     else:
-        assert numbers is not None
-        ids = numbers.view(np.int64)
+        pieces = [part.view(np.int64) for part in parts]
+    ids = np.concatenate([_NONE, *pieces])
     present = len(ids) if sizes is None else int(np.count_nonzero(sizes))
     spread = None
     if numbers is not None and numbers.size:
@@ -250,7 +251,7 @@ def _described(name: str, chunks: list[Chunk], share: float) -> Described:
     return Described(
         name, _type_said([one for one in types if not of.is_null(one)], written, kind, separator),
         1.0 - present / rows, kind, separator,
-        distinct_of(times, share), zipf_exponent(np.sort(times)[::-1]), spread, positives, lengths,
+        distinct_of(pieces, share), zipf_exponent(np.sort(times)[::-1]), spread, positives, lengths,
     )  # fmt: skip
 
 
@@ -260,14 +261,20 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.float64()) if of.is_decimal(column.type) else column
 
 
-_NONE = np.zeros(0, np.int64)
 _JOINT = ("list", "text", "decimal", "real", "whole", "bool")
 """The first of these that a column is in some file is what it is in all."""
 
 
-def _numbers(values: list[pa.Array]) -> Numbers | None:
-    """All values that are there, if they are numbers."""
-    found = [np.zeros(0)]
+def _hashes(values: pa.Array) -> Ids:
+    """Of all that are there."""
+    found = np.empty(len(values), np.int64)
+    rows_of(values, Categorical("", _HASHES, "hash"), found, Beyond())
+    return found[found > MISSING]
+
+
+def _numbers(values: list[pa.Array]) -> list[Numbers] | None:
+    """All values that are there, by array, if they are numbers."""
+    found = []
     for one in values:
         if of.is_binary(one.type) or of.is_large_binary(one.type):
             return None  # bytes need not be text
@@ -275,7 +282,7 @@ def _numbers(values: list[pa.Array]) -> Numbers | None:
         if not fine.all():
             return None
         found.append(numbers[~np.isnan(numbers)])
-    return np.concatenate(found)
+    return found
 
 
 def _separator(values: list[pa.Array]) -> str | None:
@@ -300,7 +307,7 @@ def _separator(values: list[pa.Array]) -> str | None:
     return None
 
 
-def _lengths(sizes: NDArray[np.int64]) -> Lengths:
+def _lengths(sizes: Ids) -> Lengths:
     usual = max(1, int(np.percentile(sizes, 95, method="inverted_cdf")))
     most = int(sizes.max())
     taken = max(1, most) if most <= 2 * usual else usual

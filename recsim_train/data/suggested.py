@@ -34,9 +34,10 @@ def lines(description: Description) -> Iterator[str]:
     for name, why in sample.left_out.items():
         yield f"  {_name(name)}: left out: {why}"
     if sample.share < 1.0:
-        yield (
-            "in brackets: at least, and at most where the rows that were read are like the others"
-        )
+        yield _BRACKETS
+
+
+_BRACKETS = "in brackets: at least, and at most where rows that were not read are like these"
 
 
 def document(description: Description) -> dict[str, Any]:
@@ -133,10 +134,11 @@ def experiment(description: Description, name: str) -> str:
     tables = description.of_type("categorical")
     memory = SIZE.format(sum(map(_bytes, tables)), 3)
     paths = [json.dumps(path) for path in description.paths]
+    brackets = f"# Of distinct ids stand {_BRACKETS}.\n" if sample.share < 1.0 else ""
     text = f"""\
 # Suggested by `recsim-train data describe` after reading {sample}.
 # Every line may be changed: `recsim-train show settings` says what each means.
-name: {_name(name)}
+{brackets}name: {_name(name)}
 
 model:
   kind: dlrm
