@@ -111,9 +111,9 @@ def describe(
     from recsim_train.data.sample import sample_of
     from recsim_train.results.folder import put, writable
 
-    if paths[0].endswith((".yaml", ".yml")):
+    if any(path.endswith((".yaml", ".yml")) for path in paths):
         if len(paths) > 1 or label is not None or output is not None:
-            raise UserError(f"{paths[0]}: of an experiment neither files nor --label nor -o belong")
+            raise UserError("an experiment is described alone: without files, --label or -o")
         _profile(Path(paths[0]), batches or 50, set_, json=json)
         return
     if batches is not None or set_:

@@ -39,8 +39,14 @@ FEWEST_BUCKETS, MOST_BUCKETS = 1_000, 10_000_000
 """Of hashes: few ids share none of so many, and a table with more has above 640 MB."""
 _HASHES = (1 << 62) + 1
 _LARGE = 1e6
+"""Counts are rarely larger; hashes nearly always are."""
+_UNSCALED = 1_000.0
+"""Larger numbers are not fed as they are: the first steps of a model would diverge."""
 _LONGEST = 1 << 31
-_SEPARATED, _MALFORMED = 0.05, 0.01
+_SEPARATED = 0.05
+"""Share of texts that have a separator where they are lists."""
+_MALFORMED = 0.01
+"""Share of labels that may be wrong, as of `data.malformed_limit`."""
 _ID = re.compile(r"(?i)(?<!b)(?<!pa)(?<!val)(?<!gr)(?<!m)ids?$|^(user|item|ad|c\d+)$|code$")
 """The names of ids; not bid, paid, valid, grid and mid. C1, C2 and so on are Criteo's."""
 _NONE = np.zeros(0, np.int64)
@@ -362,7 +368,6 @@ def _is_amount(one: Described) -> bool:
 
 
 def _as_number(one: Described) -> Described:
-    """Large numbers are never taken as they are: the first steps of a model would diverge."""
     least, median, most = one.numbers or Spread(0.0, 0.0, 0.0)
     keys: dict[str, Any] = {}
     if least >= 0.0 and (most > 10.0 * median or median > 10.0):
@@ -373,9 +378,6 @@ def _as_number(one: Described) -> Described:
         keys["normalizer"] = "log1p"
         one = replace(one, note=f"{one.note}{'; ' * bool(one.note)}numbers below 0 count as 0")
     return replace(one, column=Column(name=(one.name,), type="numeric", **keys))
-
-
-_UNSCALED = 1_000.0
 
 
 def _as_ids(one: Described) -> Described:

@@ -93,7 +93,7 @@ def test_what_cannot_be_described_is_one_sentence(tmp_path: Path) -> None:
         (["bare.parquet", "-o", "new.yaml"], "with --label NAME; only 0 and 1 are in 'bought'"),
         (["none.parquet"], "no such file"),
         (["empty.csv"], "empty.csv"),
-        (["mine.yaml", "log.parquet"], "neither files nor --label nor -o"),
+        (["log.parquet", "mine.yaml"], "an experiment is described alone"),
     ):
         done = command("data", "describe", *words, cwd=tmp_path)
         assert done.returncode == 2, done.stderr

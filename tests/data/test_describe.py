@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsim_train.config.errors import UserError
+from recsim_train.config.experiment import Data
 from recsim_train.config.load import load_points
 from recsim_train.data import sample as sample_module
 from recsim_train.data.describe import Described, Description, describe, distinct_of
 from recsim_train.data.log import PIECE
 from recsim_train.data.sample import GROUPS, ROWS, TEXTS, sample_of
+from recsim_train.data.stream import held_out_rows
 from recsim_train.data.suggested import document, experiment, lines
 from recsim_train.strategy.registry import schemas
 
@@ -292,3 +294,11 @@ def test_a_column_that_was_read_whole_is_counted_exactly(
         assert one.distinct == (truth, truth, truth)
         if one.name != "both":
             assert one.missing == pytest.approx(values.count(None) / len(values))
+
+
+def test_of_few_rows_one_is_held_out() -> None:
+    """Of a suggested experiment 5 %: of three rows that is none, and there would be no loss."""
+    data = Data(path=("log.parquet",), eval_share=0.05, eval_from="end")
+    assert held_out_rows(data, 3) == (2, 3)
+    assert held_out_rows(data, 200) == (190, 200)
+    assert held_out_rows(data.model_copy(update={"eval_share": 0.0}), 3) == (3, 3)
