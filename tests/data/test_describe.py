@@ -298,7 +298,10 @@ def test_a_column_that_was_read_whole_is_counted_exactly(
 
 def test_of_few_rows_one_is_held_out() -> None:
     """Of a suggested experiment 5 %: of three rows that is none, and there would be no loss."""
-    data = Data(path=("log.parquet",), eval_share=0.05, eval_from="end")
-    assert held_out_rows(data, 3) == (2, 3)
-    assert held_out_rows(data, 200) == (190, 200)
-    assert held_out_rows(data.model_copy(update={"eval_share": 0.0}), 3) == (3, 3)
+    of = {
+        share: Data(eval_from="end").model_copy(update={"eval_share": share})
+        for share in (0.05, 0.0)
+    }
+    assert held_out_rows(of[0.05], 3) == (2, 3)
+    assert held_out_rows(of[0.05], 200) == (190, 200)
+    assert held_out_rows(of[0.0], 3) == (3, 3)
