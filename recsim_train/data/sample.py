@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as of
 
 from recsim_train.config.errors import UserError
+from recsim_train.config.problems import shown
 from recsim_train.data.convert import CRITEO, criteo_text, csv_text
 from recsim_train.data.files import beginning
 from recsim_train.data.input import (
@@ -34,6 +35,8 @@ CELLS = 1 << 24
 """That are held at most: of more than 64 columns fewer rows are read."""
 _INDEX = "__index_level_"
 """What pandas calls a frame's index in Parquet."""
+_NAMED = 3
+"""Columns that are named where none can be read."""
 _One = TypeVar("_One")
 
 
@@ -88,18 +91,24 @@ def sample_of(paths: Sequence[str]) -> LogSample:
     Raises UserError where one cannot be opened, or there are no rows.
     """
     files = files_of(paths)
-    stored = [path for path in files if is_parquet(path, WITH_COLUMNS)]
-    texts = [path for path in files if path not in set(stored)]
-    tables = [ParquetFile(path) for path in stored]
+    tables, texts = [], []
+    for path in files:
+        if is_parquet(path, WITH_COLUMNS):
+            tables.append(ParquetFile(path))
+        else:
+            texts.append(path)
     groups = [(file, n) for file in tables for n in range(len(file.groups))]
     chosen, some_texts = _spread(groups, GROUPS), _spread(texts, TEXTS)
     criteo = [_is_criteo(path) for path in some_texts]
-    if any(criteo) and (stored or not all(criteo)):
+    if any(criteo) and (tables or not all(criteo)):
         raise UserError(f"{some_texts[criteo.index(True)]}: is {CRITEO_TEXT}, and others are not")
     begun, of_texts = _beginnings(some_texts, any(criteo))
     rows = sum(sum(file.groups) for file in tables)
     rows += round(of_texts * len(texts) / max(1, len(some_texts)))
     names, left_out = _readable([*tables, *begun])
+    if not names:
+        some = "; ".join(f"{shown(name)} {why}" for name, why in [*left_out.items()][:_NAMED])
+        raise UserError(f"{files[0]}: no column can be read: {some or 'there is none'}")
     parts: list[tuple[LogFile, int, int, bool]] = [
         (file, n, _most_rows(len(names), len(chosen)), False) for file, n in chosen
     ]

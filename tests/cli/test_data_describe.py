@@ -84,6 +84,7 @@ def test_what_is_told_of_a_log(tmp_path: Path) -> None:
 def test_what_cannot_be_described_is_one_sentence(tmp_path: Path) -> None:
     pq.write_table(rows_of_a_shop(300, flat=False, seed=1), tmp_path / "log.parquet")
     pq.write_table(pa.table({"bought": [0, 1], "price": [0.5, 1]}), tmp_path / "bare.parquet")
+    pq.write_table(pa.table({"deep": [{"a": 1}]}), tmp_path / "deep.parquet")
     (tmp_path / "empty.csv").write_text("click,price\n")
     (tmp_path / "mine.yaml").write_text("")
     for words, said in (
@@ -91,6 +92,7 @@ def test_what_cannot_be_described_is_one_sentence(tmp_path: Path) -> None:
         (["log.parquet", "--label", "price"], "'price' has other values than 0 and 1"),
         (["log.parquet", "--batches", "3"], "--batches and --set are of experiments"),
         (["bare.parquet", "-o", "new.yaml"], "with --label NAME; only 0 and 1 are in 'bought'"),
+        (["deep.parquet"], "no column can be read: 'deep' is of type struct<a: int64>"),
         (["none.parquet"], "no such file"),
         (["empty.csv"], "empty.csv"),
         (["log.parquet", "mine.yaml"], "an experiment is described alone"),

@@ -58,6 +58,7 @@ def test_numbers_are_amounts_or_ids_by_type_name_and_how_many_there_are(tmp_path
         item=[*(NUMBERS[:-1] % 150).astype(float), None],
         hour=NUMBERS % 24,
         hashes=rng.integers(0, 1 << 40, N),
+        nanoseconds=NUMBERS + 1_700_000_000_000_000_000,
         flag=NUMBERS % 3 == 0,
     )
     assert keys(found["price"]) == {"type": "numeric"}
@@ -71,6 +72,9 @@ def test_numbers_are_amounts_or_ids_by_type_name_and_how_many_there_are(tmp_path
     assert keys(found["item"]) == {**by_number, "num_buckets": 150}
     assert keys(found["hour"]) == {**by_number, "num_buckets": 24}
     assert keys(found["hashes"]) == {"type": "categorical", "hash_bucket_size": 1_000}
+    # too many bits for a float, and close together: a time
+    assert keys(found["nanoseconds"]) == {"type": "numeric", "normalizer": "log1p"}
+    assert found["nanoseconds"].distinct.about == N
     assert keys(found["flag"]) == {**by_number, "num_buckets": 2}
     assert found["flag"].positives == pytest.approx(1 / 3, abs=0.01)
 
