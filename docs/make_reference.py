@@ -48,7 +48,7 @@ from recsim_train.strategy.registry import schemas, strategies
 FOLDER = Path(__file__).with_name("reference")
 COMMANDS = (
     "simulate", "run", "recommend", "report", "validate", "calibrate", "cluster new",
-    "data generate", "data profile", "show strategies", "show presets", "show settings",
+    "data generate", "data describe", "show strategies", "show presets", "show settings",
     "show emulation", "show schema",
 )  # fmt: skip
 

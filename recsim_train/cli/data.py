@@ -1,4 +1,4 @@
-"""``recsim-train data``: make Criteo-format input, examine a stream's ids."""
+"""``recsim-train data``: describe logs, make input with the generator."""
 
 from __future__ import annotations
 
@@ -48,26 +48,101 @@ def generate(
 
 
 @app.command(
-    "profile",
-    short_help="Id statistics of an experiment's input.",
-    epilog=common.examples("data profile experiments/quickstart.yaml --batches 20"),
+    "describe",
+    short_help="What a log's columns hold, and an experiment on it.",
+    epilog=common.examples(
+        "data describe 'logs/part-*.parquet' --label click -o mine.yaml",
+        "data describe experiments/quickstart.yaml --batches 20",
+    ),
 )
 @common.guarded
-def profile(
-    experiment: common.ExperimentArgument,
-    batches: Annotated[int, typer.Option("--batches", min=1, help="Batches to read.")] = 50,
+def describe(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH",
+            help="Files, folders or patterns, as in data.path; or an experiment (.yaml).",
+        ),
+    ],
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label",
+            metavar="NAME",
+            help="The column of clicks.  [default: one of 0 and 1 called label, click, clicked, "
+            "target or y]",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write an experiment that runs as it is.",
+            parser=common.path_of,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    batches: Annotated[
+        int | None,
+        typer.Option("--batches", min=1, help="Of an experiment: batches to read.  [default: 50]"),
+    ] = None,
     set_: common.SetOption = None,
     json: common.JsonOption = False,
 ) -> None:
-    """Id statistics of an experiment's input: unique ids per batch, skew, reuse, cache hits.
+    """What a log's columns hold, by a sample, and as what a model could read them.
 
-    For the strategy scalefreectr let training.batch_size be the batch of all trainers together.
+    Columns of floats are numeric, and so are whole numbers with 100 distinct values or more, unless
+    the name ends in id or code, or half of them are above a million and they spread widely, as
+    hashes do. Numeric ones get log1p where they are large, or skewed and never negative. All others
+    are categorical: whole numbers from 0 on with few gaps by their number, else by hash, with twice
+    as many buckets as ids are estimated, from 1,000 to 10,000,000. Text in which | separates is a
+    list, and so are whole numbers between blanks, commas or semicolons.
+
+    Of an experiment: unique ids per batch, skew, reuse and cache hits of its input. For the
+    strategy scalefreectr let training.batch_size be the batch of all trainers together.
     """
+    from shlex import quote
+
+    from recsim_train.config.errors import UserError
+    from recsim_train.data import suggested
+    from recsim_train.data.describe import describe as described
+    from recsim_train.data.sample import sample_of
+    from recsim_train.results.folder import put, writable
+
+    if any(path.endswith((".yaml", ".yml")) for path in paths):
+        if len(paths) > 1 or label is not None or output is not None:
+            raise UserError("an experiment is described alone: without files, --label or -o")
+        _profile(Path(paths[0]), batches or 50, set_, json=json)
+        return
+    if batches is not None or set_:
+        raise UserError("--batches and --set are of experiments: name one (.yaml)")
+    if output is not None and output.exists() and not force:
+        raise UserError(f"{output} exists already; --force overwrites it")
+    found = described(paths, sample_of(paths), label)
+    if json:
+        common.print_json(suggested.document(found))
+    else:
+        for line in suggested.lines(found):
+            common.tell(line)
+    if output is None:
+        for problem in found.problems:
+            common.say(f"note: no experiment can be suggested yet: {problem}")
+        return
+    text = suggested.experiment(found, output.stem)
+    writable(output.parent, output.name)
+    put(output, text.encode())
+    common.say(f"wrote {output}; try it: recsim-train simulate {quote(str(output))}")
+
+
+def _profile(experiment: Path, batches: int, sets: list[str] | None, *, json: bool) -> None:
+    """Show the statistics of an experiment's input."""
     from recsim_train import calls
     from recsim_train.data.profile import profile_stream
     from recsim_train.session.prepare import ensure_data
 
-    study = calls.load(experiment, overrides=set_ or ())
+    study = calls.load(experiment, overrides=sets or ())
     ensure_data(study.points[0], common.caller())
     spec = study.experiment
     statistics = profile_stream(spec.model, spec.data, spec.training.batch_size, batches, spec.seed)

@@ -219,7 +219,9 @@ class Data(Section):
         if self.limit_rows is not None:
             source += f", at most {self.limit_rows:,} rows trained on"
         which = "first" if self.eval_from == "start" else "last"
-        rows = f"{self.eval_rows:,} rows" if self.eval_share is None else f"{self.eval_share:.4g}"
+        rows = f"{self.eval_rows:,} rows"
+        if self.eval_share is not None:
+            rows = f"{100 * self.eval_share:.4g} %"
         held_out = f"the {which} {rows} of {self.named(self.eval_path) if self.eval_path else 'it'}"
         return f"{source}; held out: {held_out if self.holds_out else 'none'}"
 

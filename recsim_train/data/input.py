@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -88,10 +88,17 @@ def files_of(paths: Sequence[str]) -> list[str]:
 def text_of(path: str, data: Data) -> Text | None:
     """How a file is to be read that is text; None: it is Parquet. Raises UserError for a file that
     cannot be opened, or is neither."""
-    expected = WITH_COLUMNS if data.columns else CRITEO_TEXT
+    if is_parquet(path, WITH_COLUMNS if data.columns else CRITEO_TEXT):
+        return None
+    return csv_text(path) if data.columns else criteo_text(path)
+
+
+def is_parquet(path: str, expected: str) -> bool:
+    """Whether a file is Parquet, else it is text. Raises UserError where it cannot be opened, or is
+    neither. ``expected``: what it should hold, in words."""
     head, packed = beginning(path, expected, _HEAD)
     if head.startswith(PARQUET) and not packed:
-        return None
+        return True
     what = container(head)
     if what is not None and packed:
         what = f"gzip data that holds {what}"
@@ -99,7 +106,7 @@ def text_of(path: str, data: Data) -> Text | None:
         what = "a binary file"
     if what is not None:
         raise UserError(f"{path}: {what}; expected {expected}")
-    return csv_text(path) if data.columns else criteo_text(path)
+    return False
 
 
 def to_convert(data: Data) -> Iterator[tuple[str, Text | None, Path]]:
@@ -112,7 +119,7 @@ def to_convert(data: Data) -> Iterator[tuple[str, Text | None, Path]]:
         if is_fresh(path, target):
             continue
         if text is not None:
-            _beginning(text, _LINES)
+            text_beginning(text, _LINES)
         yield path, text, target
 
 
@@ -140,7 +147,7 @@ def open_log(layout: Layout, data: Data, paths: Sequence[str]) -> Log:
             files.append(ParquetFile(path))
         else:
             if left > 0:
-                files.append(_beginning(text, left))
+                files.append(text_beginning(text, left))
                 left -= sum(files[-1].groups)
             whole &= left > 0
     return Log(files, layout, whole=whole)
@@ -155,13 +162,15 @@ def _check_criteo(path: str) -> None:
         )
 
 
-def _beginning(text: Text, rows: int) -> TextBeginning:
-    """So many rows at most. Raises UserError where there is none, or the first ones of what should
-    be Criteo text are not."""
+def text_beginning(
+    text: Text, rows: int, progress: Callable[[int, int], None] | None = None
+) -> TextBeginning:
+    """A text's first rows, at most so many. ``progress``: called with (bytes read, bytes). Raises
+    UserError where there is none, or the first ones of what should be Criteo text are not."""
     batches: list[pa.RecordBatch] = []
     count = 0
     try:
-        for batch in text_rows(text):
+        for batch in text_rows(text, progress):
             if text.criteo and not batches:
                 _check_lines(text, batch.column(MARK)[:_LINES])
             batches.append(batch.slice(0, rows - count))

@@ -201,12 +201,12 @@ def _unfit(kind: pa.DataType, column: Numeric | Categorical) -> str | None:
         fine = is_text(kind) or of.is_decimal(kind) or _is_number(kind)
         return None if fine else _WRONG["number"]
     if not column.most:
-        if _is_list(kind):
+        if is_list(kind):
             return f"{_WRONG['id']}: of a list say how many ids are taken, by max_len"
         return None if is_text(kind) or _is_number(kind) else _WRONG["id"]
     if is_text(kind):
         return None if column.separator else "give the separator of the ids in its text"
-    inner = _value(kind.value_type) if _is_list(kind) else None
+    inner = _value(kind.value_type) if is_list(kind) else None
     if column.separator is not None:
         return "only text has a separator"
     return None if inner and (is_text(inner) or _is_number(inner)) else _WRONG["list"]
@@ -221,5 +221,6 @@ def _is_number(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Whether values are lists."""
     return any(test(kind) for test in (of.is_list, of.is_large_list, of.is_fixed_size_list))

@@ -103,12 +103,12 @@ class _Table:
             "unique_per_batch": self.mean_unique,
             "unique_seen": len(ordered),
             "hottest_share": round(float(ordered[:hot].sum()) / self._ids, 4) if self._ids else 0.0,
-            "zipf": _zipf_exponent(ordered),
+            "zipf": zipf_exponent(ordered),
             "reused": round(self._kept / self._compared, 4) if self._compared else None,
         }
 
 
-def _zipf_exponent(ordered: NDArray[np.int64]) -> float | None:
+def zipf_exponent(ordered: NDArray[np.int64]) -> float | None:
     """Slope of log frequency over log rank, each rank weighted by 1 / rank."""
     frequent = ordered[ordered > 1]
     if len(frequent) < 3:
@@ -162,14 +162,14 @@ def hit_rates(model: Model, batches: int, given: Iterator[Numbers]) -> dict[str,
 
 def _sizes(need: int, rows: int) -> Iterator[int]:
     """Doubling ones from a little more than two batches ``need``, up to all ``rows``."""
-    smallest = min(_round_up(need * _HEADROOM), rows)
+    smallest = min(two_digits(need * _HEADROOM), rows)
     for size in (smallest << doublings for doublings in range(_SIZES)):
         yield min(size, rows)
         if size >= rows:
             return
 
 
-def _round_up(value: float) -> int:
-    """To two significant digits."""
+def two_digits(value: float) -> int:
+    """Rounded up to two significant digits."""
     unit = int(10.0 ** max(0, math.floor(math.log10(max(value, 1.0))) - 1))
     return math.ceil(value / unit) * unit

@@ -182,6 +182,8 @@ def held_out_rows(data: Data, rows: int) -> tuple[int, int]:
     count = min(data.eval_rows, rows)
     if data.eval_share is not None:
         count = round(data.eval_share * rows)
+        if data.holds_out and rows:
+            count = max(1, count)  # of few rows too some are
     return (rows - count, rows) if data.eval_from == "end" else (0, count)
 
 

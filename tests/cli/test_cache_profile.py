@@ -1,4 +1,4 @@
-"""From a stream's hit rates to a cache of a size: what `data profile` says can be used as it is."""
+"""Hit rates of a stream and a cache of a size: what `data describe` says can be used as it is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ strategy: flat_ps
 
 def test_a_profiled_size_is_a_cache_of_about_that_hit_rate(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
-    profile = ["data", "profile", "small.yaml", "--set", "training.batch_size=64"]
+    profile = ["data", "describe", "small.yaml", "--set", "training.batch_size=64"]
     shown = command(*profile, "--batches", "40", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     found: Any = json.loads(command(*profile, "--batches", "40", "--json", cwd=tmp_path).stdout)

@@ -1,4 +1,4 @@
-"""Hit rates of `data profile` are those of a run; the replay repeats itself where it must."""
+"""Hit rates of `data describe` are those of a run; the replay repeats itself where it must."""
 
 from __future__ import annotations
 
