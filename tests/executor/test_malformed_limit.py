@@ -100,7 +100,7 @@ def test_held_out_rows_obey_it_too(folder: Path) -> None:
 
 @pytest.mark.parametrize("batches", [10, 200])
 def test_a_profile_of_the_data_obeys_it(folder: Path, batches: int) -> None:
-    words = ["data", "profile", "small.yaml", "--batches", str(batches)]
+    words = ["data", "describe", "small.yaml", "--batches", str(batches)]
     done = command(*words, cwd=folder)
     assert done.returncode == 1, done.stdout
     assert "failed: floats.tsv: " in done.stderr
