@@ -267,7 +267,7 @@ def test_empty_text_in_a_file_is_refused_too(folder: Path, key: str, otherwise: 
         ("calibrate", "--output", ""),
         ("calibrate", "--for", ""),
         ("calibrate", "--for", "small.yaml", "--into", ""),
-        ("data", "profile", ""),
+        ("data", "describe", ""),
         ("data", "generate", "small.yaml", "--out", ""),
         ("validate", ""),
     ],

@@ -120,7 +120,7 @@ def folder(tmp_path: Path) -> Path:
 SAID = "% of its ids lie beyond its 20 rows and share rows with others (42 rows would hold all)"
 
 
-@pytest.mark.parametrize("words", [("simulate",), ("run",), ("data", "profile")])
+@pytest.mark.parametrize("words", [("simulate",), ("run",), ("data", "describe")])
 def test_whoever_looks_at_the_file_says_it(folder: Path, words: tuple[str, ...]) -> None:
     profile = ROOT / "tests" / "frozen-2core.yaml"
     more = ["--batches", "3"] if words[0] == "data" else ["--cluster", profile, "--dry-run"]
@@ -136,7 +136,7 @@ def test_whoever_looks_at_the_file_says_it(folder: Path, words: tuple[str, ...])
 
 
 def test_profile_has_it_as_numbers(folder: Path) -> None:
-    found: Any = answer("data", "profile", "small.yaml", "--batches", "38", cwd=folder)
+    found: Any = answer("data", "describe", "small.yaml", "--batches", "38", cwd=folder)
     shares = {t: share for t, share, _ in by_hand(drawn(400)[20:])}
     assert [row["beyond"] for row in found["tables"]] == pytest.approx(
         [shares.get(t, 0.0) for t in range(len(ROWS))], abs=1e-4
@@ -169,6 +169,6 @@ def test_what_the_generator_writes_is_meant_to_share_rows(folder: Path) -> None:
     made = ["--set", "data.path=made.tsv", "--set", "model.tables=[3, 20, 1000]"]
     done = command("data", "generate", "small.yaml", "--rows", "300", *made, cwd=folder)
     assert done.returncode == 0, done.stderr
-    done = command("data", "profile", "small.yaml", "--batches", "3", *made, cwd=folder)
+    done = command("data", "describe", "small.yaml", "--batches", "3", *made, cwd=folder)
     assert "lie beyond" not in done.stderr
     assert re.search(r"rows 1000, beyond (0.9|1.0)", done.stdout)

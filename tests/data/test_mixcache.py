@@ -98,7 +98,7 @@ def test_every_row_has_one_owner(tables: list[int], trainers: int, data: st.Data
     assert max(o.rows for o in owners) - min(o.rows for o in owners) <= len(tables)
 
 
-@pytest.mark.parametrize("words", [("simulate",), ("data", "profile")])
+@pytest.mark.parametrize("words", [("simulate",), ("data", "describe")])
 def test_more_rows_than_this_machine_can_find_are_refused_before_memory_is_taken(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
