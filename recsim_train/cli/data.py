@@ -111,6 +111,8 @@ def describe(
     from recsim_train.data.sample import sample_of
     from recsim_train.results.folder import put, writable
 
+    for path in paths:
+        common.path_of(path)  # refuses empty text
     if any(path.endswith((".yaml", ".yml")) for path in paths):
         if len(paths) > 1 or label is not None or output is not None:
             raise UserError("an experiment is described alone: without files, --label or -o")

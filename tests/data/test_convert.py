@@ -282,8 +282,9 @@ def test_small_row_groups_are_left_alone(large: Path) -> None:
 def test_held_out_files_are_converted_too(log: Path) -> None:
     other = log.with_name("other.csv")
     other.write_text(csv_of(range(5)))
-    data = data_of(log, eval_path=(str(other),))
-    assert [path for path, _, _ in to_convert(data)] == [str(log), str(other)]
+    for held, paths in ((3, [log, other]), (0, [log])):
+        data = data_of(log, eval_path=(str(other),)).model_copy(update={"eval_rows": held})
+        assert [path for path, _, _ in to_convert(data)] == list(map(str, paths))
 
 
 SCRIPT = """
