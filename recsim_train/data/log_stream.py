@@ -8,6 +8,7 @@ from recsim_train.config.checks import SAME_ROWS
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model
 from recsim_train.data.batch import NumpyBatch
+from recsim_train.data.dealing import BatchStream, Dealt, training_rows
 from recsim_train.data.files import same_rows
 from recsim_train.data.input import files_of, layout_for, open_log
 from recsim_train.data.log import Log
@@ -15,7 +16,6 @@ from recsim_train.data.malformed import Malformed
 from recsim_train.data.mapping import Mapper
 from recsim_train.data.order import Order
 from recsim_train.data.rows import LoopRows, Maker
-from recsim_train.data.stream import BatchStream, Dealt, training_rows
 from recsim_train.trace.facts import BeyondRows
 
 _LOOKED_AT = 1000

@@ -18,10 +18,10 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data
 from recsim_train.config.load import load_points
 from recsim_train.data import sample as sample_module
+from recsim_train.data.dealing import held_out_rows
 from recsim_train.data.describe import Described, Description, describe, distinct_of
 from recsim_train.data.log import PIECE
 from recsim_train.data.sample import GROUPS, ROWS, TEXTS, sample_of
-from recsim_train.data.stream import held_out_rows
 from recsim_train.data.suggested import document, experiment, lines
 from recsim_train.strategy.registry import schemas
 

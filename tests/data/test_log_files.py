@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from recsim_train.config.columns import Column
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
+from recsim_train.data.dealing import BatchStream
 from recsim_train.data.input import files_of
-from recsim_train.data.stream import BatchStream, check_data, held_out, open_stream
+from recsim_train.data.stream import check_data, held_out, open_stream
 
 MODEL = Model(
     embedding_dim=4, dense_features=1, bottom_mlp=(4,), top_mlp=(1,), tables=(Table(rows=101),)

@@ -22,7 +22,7 @@ from recsim_train.cli.main import app
 from recsim_train.config.columns import Categorical
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.schema import settings_table
-from recsim_train.data.mapping import Beyond, rows_of
+from recsim_train.data.mapping import rows_of
 from tests.commands import command
 from tests.docs import manual
 from tests.docs.manual import DOCS, PAGES, ROOT
@@ -135,7 +135,7 @@ def test_the_hash_on_the_page_is_the_one_that_maps_ids() -> None:
     spec = Categorical("item", 1001, "hash")
     for values in (["a", "ü", "7", "-7", "7.0", "7.", "7.5", "0x7", " 7"], [7, -7, 0, 2**62]):
         found = np.empty(len(values), np.int64)
-        rows_of(pa.array(values), spec, found, Beyond())
+        rows_of(pa.array(values), spec, found, np.zeros(2, np.uint64))
         assert found.tolist() == [names["row_of"](value, 1000) for value in values]
 
 
