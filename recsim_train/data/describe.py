@@ -238,6 +238,8 @@ def _described(name: str, chunks: list[Chunk], share: float) -> Described:
     else:
         pieces = [part.view(np.int64) for part in parts]
     ids = np.concatenate([_NONE, *pieces])
+    # not so with the text nan, or numbers of too many bits
+    exact = whole and numbers is not None and numbers.size == len(ids)
     present = len(ids) if sizes is None else int(np.count_nonzero(sizes))
     spread = None
     if numbers is not None and numbers.size:
@@ -246,8 +248,10 @@ def _described(name: str, chunks: list[Chunk], share: float) -> Described:
         kind, spread = "infinite", None
     elif kind == "list" and not whole:
         kind = "fractions"
-    elif spread and (kind in ("whole", "real") or (kind == "text" and written)):
-        kind = "whole" if whole else "real"
+    elif kind == "list" and not exact:
+        spread = None
+    elif spread and (kind in ("whole", "real") or (kind == "text" and written and exact >= whole)):
+        kind = "whole" if exact else "real"
     elif kind == "text" and not {"real", "decimal"}.isdisjoint(kinds):
         kind = "mixed"
     times = np.unique(ids, return_counts=True)[1]

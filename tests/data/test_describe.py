@@ -178,8 +178,11 @@ def test_where_no_column_is_a_number_ids_of_few_values_are_one(tmp_path: Path) -
 
 def test_columns_of_csv_are_what_their_text_is(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    rows = (f"{n % 2},{n / 7:.3f},{n % 30}.0,u{n % 90},{n} {n + 1} {n + 2}," for n in range(N))
-    path.write_text("\n".join(["click,price,hour,user,seen,none", *rows, "1,2"]) + "\n")
+    rows = (
+        f"{n % 2},{n / 7:.3f},{n % 30}.0,u{n % 90},{n} {n + 1} {n + 2},,{n % 9 or 'nan'}"
+        for n in range(N)
+    )
+    path.write_text("\n".join(["click,price,hour,user,seen,none,word", *rows, "1,2"]) + "\n")
     description = of_file(path)
     found = {one.name: one for one in description.columns}
     assert description.sample.malformed == 1
@@ -192,6 +195,8 @@ def test_columns_of_csv_are_what_their_text_is(tmp_path: Path) -> None:
     assert keys(found["user"])["hash_bucket_size"] == 1_000
     assert keys(found["seen"])["separator"] == " "
     assert found["none"].column is None
+    # nan is a missing number, but no missing id
+    assert keys(found["word"]) == {"type": "categorical", "hash_bucket_size": 1_000}
 
 
 def test_files_that_are_not_alike(tmp_path: Path) -> None:
