@@ -99,21 +99,22 @@ def _first_line(error: Exception) -> str:
 
 
 class TextBeginning:
-    """The beginning of a text that was not converted yet, in memory."""
+    """The beginning of a text that was not converted yet, in memory: one row group, as it will be
+    where the text has no more rows."""
 
     def __init__(self, name: str, batches: Sequence[pa.RecordBatch], first_line: int) -> None:
         self.name, self._batches, self._first = name, batches, first_line
         self.schema = batches[0].schema
-        self.groups: list[int] = [batch.num_rows for batch in batches]
-        self._starts = [0, *accumulate(self.groups)]
+        self.groups: list[int] = [sum(batch.num_rows for batch in batches)]
 
     def read(self, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """As of `LogFile`."""
-        yield self._batches[group].select(list(names))
+        for batch in self._batches:
+            yield batch.select(list(names))
 
     def place(self, group: int, row: int) -> str:
         """As of `LogFile`."""
-        return f"{self.name}, line {self._starts[group] + row + self._first:,}"
+        return f"{self.name}, line {row + self._first:,}"
 
 
 class RowGroup(NamedTuple):

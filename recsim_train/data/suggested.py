@@ -160,6 +160,11 @@ model:
         text += "".join(
             f"    # left out: {_name(column)}: {why}\n" for column, why in left_out.items()
         )
+    lookups = [(one.skew, one.lengths.mean if one.lengths else 1.0) for one in tables]
+    skews = [(max(0.0, skew), ids) for skew, ids in lookups if skew is not None]
+    if skews:
+        mean = sum(skew * ids for skew, ids in skews) / sum(ids for _, ids in skews)
+        text += f"  synthetic: {{zipf: {min(mean, 4.0):.2f}}}   # the skew of the ids\n"
     return f"""{text}\
   eval_share: 5 %
   eval_from: end       # held out: the last rows of a log in order of time
