@@ -22,8 +22,9 @@ from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.columns import Column
 from recsim_train.config.experiment import Data, Execution, Experiment, Model, Synthetic
 from recsim_train.config.formats import FILES, GENERATED
-from recsim_train.data.convert import CRITEO, write_rows
+from recsim_train.data.convert import write_rows
 from recsim_train.data.generated import write_generated
+from recsim_train.data.text import CRITEO
 
 
 class Read(NamedTuple):

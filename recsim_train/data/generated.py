@@ -17,8 +17,9 @@ from pyarrow import csv
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Model, Synthetic
 from recsim_train.config.formats import INTEGER_COLUMNS, WITHOUT_PATH, unfit
-from recsim_train.data.convert import CRITEO, appearing, write_rows
+from recsim_train.data.convert import appearing, write_rows
 from recsim_train.data.generator import Generator
+from recsim_train.data.text import CRITEO
 
 _BLOCK_ROWS = 2048
 _MAX_TABLE_ROWS = 1 << 32

@@ -14,19 +14,11 @@ import pyarrow.parquet as pq
 from recsim_train.config.columns import Categorical, Layout, Numeric, layout_of
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model
-from recsim_train.data.convert import (
-    CRITEO,
-    Text,
-    criteo_text,
-    csv_text,
-    has_large_groups,
-    is_fresh,
-    target_of,
-    text_rows,
-)
+from recsim_train.data.convert import has_large_groups, is_fresh, target_of
 from recsim_train.data.files import beginning, container, is_header, layout
 from recsim_train.data.log import Log, LogFile, ParquetFile, TextBeginning
 from recsim_train.data.mapping import MARK
+from recsim_train.data.text import CRITEO, Text, criteo_text, csv_text, text_rows
 
 PARQUET = b"PAR1"
 ENDINGS = (".parquet", ".parq", ".csv", ".tsv", ".txt", ".gz")

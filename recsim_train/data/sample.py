@@ -13,7 +13,6 @@ import pyarrow.types as of
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.problems import shown
-from recsim_train.data.convert import CRITEO, criteo_text, csv_text
 from recsim_train.data.files import beginning
 from recsim_train.data.input import (
     CRITEO_TEXT,
@@ -24,6 +23,7 @@ from recsim_train.data.input import (
 )
 from recsim_train.data.log import PIECE, LogFile, ParquetFile, is_list
 from recsim_train.data.mapping import MARK, is_text
+from recsim_train.data.text import CRITEO, criteo_text, csv_text
 
 GROUPS = 64
 """Row groups that are read."""

@@ -11,11 +11,12 @@ import pytest
 
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.convert import convert_text, criteo_text
+from recsim_train.data.convert import convert_text
 from recsim_train.data.input import layout_for, to_convert
 from recsim_train.data.log import Log, ParquetFile
 from recsim_train.data.mapping import Mapper
 from recsim_train.data.rows import Maker
+from recsim_train.data.text import criteo_text
 
 
 def small_model(rows: tuple[int, ...], features: int = 13) -> Model:

@@ -22,19 +22,19 @@ from recsim_train.config.columns import Column
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.data import convert as module
+from recsim_train.data import text
 from recsim_train.data.convert import (
     check_space,
     convert_text,
-    csv_text,
     has_large_groups,
     is_fresh,
     rewrite,
     target_of,
-    text_rows,
     write_rows,
 )
 from recsim_train.data.input import to_convert
 from recsim_train.data.stream import open_stream
+from recsim_train.data.text import csv_text, text_rows
 from tests.clock import LIMIT
 
 MODEL = Model(
@@ -231,7 +231,7 @@ def test_malformed_lines_keep_their_numbers_wherever_blocks_end(
     expected = [None if n + 1 not in (1, 2, 17, 18, 19, 40, 60) else "1 column, not 3"
                 for n in range(60)]  # fmt: skip
     for block in (40, 64, 100, 1000):
-        monkeypatch.setattr(module, "BLOCK", block)
+        monkeypatch.setattr(text, "BLOCK", block)
         batches = list(text_rows(csv_text(str(log))))
         assert [m for b in batches for m in b.column("__malformed").to_pylist()] == expected
 
@@ -290,7 +290,8 @@ def test_held_out_files_are_converted_too(log: Path) -> None:
 SCRIPT = """
     import resource, sys
     from pathlib import Path
-    from recsim_train.data.convert import convert_text, csv_text
+    from recsim_train.data.convert import convert_text
+    from recsim_train.data.text import csv_text
     rows = convert_text(csv_text(sys.argv[1]), Path(sys.argv[2]))
     print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.config.formats import unfit
-from recsim_train.data import convert as convert_module
-from recsim_train.data.convert import convert_text, criteo_text, text_rows
+from recsim_train.data import text as text_module
+from recsim_train.data.convert import convert_text
 from recsim_train.data.malformed import Malformed
 from recsim_train.data.stream import check_data, held_out, open_stream
+from recsim_train.data.text import criteo_text, text_rows
 
 INTEGERS = st.one_of(
     st.just(""), st.integers(-5, 5), st.integers(-(10**18) + 1, 10**18 - 1), st.integers(0, 10**9)
@@ -153,7 +154,7 @@ def test_small_blocks_give_the_same_rows(
     path.write_text("\n".join(lines))
     whole = make_criteo(path, model)
     batches = [b.ids.tolist() for b in every_row(whole, 7)]
-    monkeypatch.setattr(convert_module, "BLOCK", block)
+    monkeypatch.setattr(text_module, "BLOCK", block)
     again = make_criteo(path, model)
     assert [b.ids.tolist() for b in every_row(again, 7)] == batches
     assert [len(part) for part in batches] == [14] * 5 + [10]
@@ -302,7 +303,7 @@ def test_failing_disk_is_reported(
         def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr(convert_module, "open_bytes", lambda _: Broken())
+    monkeypatch.setattr(text_module, "open_bytes", lambda _: Broken())
     with pytest.raises(RunFailed, match=r"it cannot be read \(Input/output error\), after 2 rows"):
         list(text_rows(criteo_text(str(path))))
 

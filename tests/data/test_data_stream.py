@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Model, Synthetic, Table
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.convert import CRITEO
 from recsim_train.data.generated import write_generated
 from recsim_train.data.profile import profile_stream
 from recsim_train.data.stream import check_data, held_out, open_stream
+from recsim_train.data.text import CRITEO
 
 
 def same(left: NumpyBatch, right: NumpyBatch) -> bool:

@@ -252,7 +252,7 @@ def NEGATED(value: Dense) -> Dense:
     ],
     "Add a format of text": [
         Edit(
-            "recsim_train/data/convert.py",
+            "recsim_train/data/text.py",
             '''
 
 def json_text(path: str) -> Text:
@@ -276,7 +276,7 @@ def _json(text: Text) -> Iterator[pa.RecordBatch]:
             '_SEPARATORS = ",\\t;|"\n',
         ),
         Edit(
-            "recsim_train/data/convert.py",
+            "recsim_train/data/text.py",
             """    if text.path.endswith(".jsonl"):
         yield from _json(text)
         return
@@ -286,13 +286,13 @@ def _json(text: Text) -> Iterator[pa.RecordBatch]:
         Edit(
             "recsim_train/data/input.py",
             """    if path.endswith(".jsonl"):
-        return convert.json_text(path)
+        return text.json_text(path)
 """,
             'or is neither."""\n',
         ),
         Edit(
             "recsim_train/data/input.py",
-            "from recsim_train.data import convert\n",
+            "from recsim_train.data import text\n",
             "from recsim_train.config.experiment import Data, Model\n",
         ),
         Edit(
