@@ -22,7 +22,7 @@ from recsim_train.config.columns import Column
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Data, Model, Table
 from recsim_train.data import convert as module
-from recsim_train.data import text
+from recsim_train.data import text as text_module
 from recsim_train.data.convert import (
     check_space,
     convert_text,
@@ -231,7 +231,7 @@ def test_malformed_lines_keep_their_numbers_wherever_blocks_end(
     expected = [None if n + 1 not in (1, 2, 17, 18, 19, 40, 60) else "1 column, not 3"
                 for n in range(60)]  # fmt: skip
     for block in (40, 64, 100, 1000):
-        monkeypatch.setattr(text, "BLOCK", block)
+        monkeypatch.setattr(text_module, "BLOCK", block)
         batches = list(text_rows(csv_text(str(log))))
         assert [m for b in batches for m in b.column("__malformed").to_pylist()] == expected
 
