@@ -93,14 +93,15 @@ def describe(
 ) -> None:
     """What a log's columns hold, by a sample, and as what a model could read them.
 
-    Columns of floats are numeric, and so are whole numbers with 100 distinct values or more, unless
-    the name ends in id or code, or half of them are above a million and they spread widely, as
-    hashes do. Numeric ones get log1p where they are large, or skewed and never negative. All others
-    are categorical: whole numbers from 0 on with few gaps by their number, else by hash, with twice
-    as many buckets as ids are estimated, from 1,000 to 10,000,000. Text in which | separates is a
-    list, and so are whole numbers between blanks, commas or semicolons.
+    Numbers with fractions are numeric, and so are whole numbers with 100 distinct values or more,
+    unless the name ends in id or code, or half of them are above a million. Numeric ones get log1p
+    where the largest is above 10, or with some below 0 above 1,000. All others are categorical:
+    whole numbers from 0 on with few gaps by their number, else by hash, with twice as many buckets
+    as ids are estimated, from 1,000 to 10,000,000. Where no column would be numeric, the numbers
+    with the fewest values are. Text in which | separates is a list, and so are whole numbers
+    between blanks, commas or semicolons; the longest are cut at twice what 95 of a hundred have.
 
-    Of an experiment: unique ids per batch, skew, reuse and cache hits of its input. For the
+    Of an experiment: unique ids per batch, skew and cache hits of its input. For the
     strategy scalefreectr let training.batch_size be the batch of all trainers together.
     """
     from shlex import quote

@@ -191,11 +191,11 @@ def check_schema(name: str, schema: pa.Schema, layout: Layout) -> None:
         if times[column.name] > 1:
             raise UserError(f"{name}: has {times[column.name]} columns {shown(column.name)}")
         kind = schema.field(column.name).type
-        if (wrong := _unfit(kind, column)) is not None:
+        if (wrong := unfit(kind, column)) is not None:
             raise UserError(f"{name}: column {shown(column.name)} is of type {kind}; {wrong}")
 
 
-def _unfit(kind: pa.DataType, column: Numeric | Categorical) -> str | None:
+def unfit(kind: pa.DataType, column: Numeric | Categorical) -> str | None:
     """What is wrong with a column's type; None: nothing."""
     kind = _value(kind)
     if isinstance(column, Numeric):

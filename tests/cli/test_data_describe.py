@@ -47,13 +47,13 @@ def test_described_logs_are_predicted_measured_and_reported(tmp_path: Path) -> N
         found = answer("data", "describe", path, "-o", written, cwd=tmp_path)
         assert found["label"]["name"] == "clicked"
         assert found["rows"] == found["rows_read"] == 2_700
-        kinds = {one["name"]: (one["column"] or {}).get("type") for one in found["columns"]}
+        kinds = {one["name"]: one["column"]["type"] for one in found["columns"]}
         assert kinds.pop("bought", "categorical") == "categorical"
         assert kinds == {
             "user id": "categorical", "ad_id": "categorical", "price": "numeric",
-            "mobile": "categorical", "genres": "categorical", "same": None,
+            "mobile": "categorical", "genres": "categorical",
         }  # fmt: skip
-        assert [one["name"] for one in found["left_out"]] == left_out
+        assert list(found["left_out"]) == left_out
         text = (tmp_path / written).read_text()
         assert all(f"# left out: {column}: " in text for column in left_out)
 
@@ -72,13 +72,16 @@ def test_what_is_told_of_a_log(tmp_path: Path) -> None:
     pq.write_table(rows_of_a_shop(300, flat=False, seed=1), tmp_path / "log.parquet")
     done = command("data", "describe", "*.parquet", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    first, *columns = done.stdout.splitlines()
+    first, label, _, *columns = done.stdout.splitlines()
     assert first == "300 rows of 300, 1 of 1 row groups"
-    names = [line.strip().split(": ")[0] for line in columns]
+    assert label.startswith("label: clicked   # int64, 0 % missing, 2 distinct, ")
+    names = [line.strip().split(",")[0] for line in columns[:6]]
     assert names == [
-        "clicked", '"user id"', "ad_id", "price", "mobile", "genres", "same", "bought", "at",
+        "- {name: user id", "- {name: ad_id", "- {name: price", "- {name: mobile",
+        "- {name: genres", "- {name: bought",
     ]  # fmt: skip
-    assert "-> numeric, normalizer log1p" in columns[3]
+    assert "type: numeric, normalizer: log1p}   # double, " in columns[2]
+    assert [line.split(": ")[1] for line in columns[6:]] == ["same", "at"]
 
 
 def test_what_cannot_be_described_is_one_sentence(tmp_path: Path) -> None:
@@ -89,10 +92,10 @@ def test_what_cannot_be_described_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("")
     for words, said in (
         (["log.parquet", "-o", "mine.yaml"], "mine.yaml exists already; --force overwrites it"),
-        (["log.parquet", "--label", "price"], "'price' has other values than 0 and 1"),
+        (["log.parquet", "--label", "price"], "'price' is no column of 0 and 1 alone"),
         (["log.parquet", "--batches", "3"], "--batches and --set are of experiments"),
-        (["bare.parquet", "-o", "new.yaml"], "with --label NAME; only 0 and 1 are in 'bought'"),
-        (["deep.parquet"], "no column can be read: 'deep' is of type struct<a: int64>"),
+        (["bare.parquet", "-o", "new.yaml"], "with --label NAME; of 0 and 1 are 'bought'"),
+        (["deep.parquet"], "no column can be read: deep is of type struct<a: int64>"),
         (["none.parquet"], "no such file"),
         (["empty.csv"], "empty.csv"),
         (["log.parquet", "mine.yaml"], "an experiment is described alone"),

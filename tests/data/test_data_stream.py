@@ -275,9 +275,8 @@ def test_profile_describes_ids(make_model: Callable[..., Model]) -> None:
     model = make_model((1, 1000, 10**7))
     found: Any = profile_stream(model, Data(synthetic=Synthetic(zipf=1.2)), 500, 6)
     one, small, large = found["tables"]
-    assert (one["unique_per_batch"], one["ids_per_batch"], one["reused"]) == (1, 500, 1.0)
+    assert (one["unique_per_batch"], one["ids_per_batch"], one["unique_seen"]) == (1, 500, 1)
     assert small["unique_per_batch"] < large["unique_per_batch"] < 500
-    assert small["reused"] > large["reused"] > 0
     assert small["zipf"] == pytest.approx(1.2, abs=0.25)
     assert found["unique_per_batch"] == sum(t["unique_per_batch"] for t in found["tables"])
     assert found["malformed"] == 0

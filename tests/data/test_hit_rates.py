@@ -84,7 +84,7 @@ def test_the_smallest_working_cache_is_what_two_batches_need() -> None:
 
 
 def test_a_size_that_two_batches_overflow_has_no_rate() -> None:
-    sizes: Any = hit_rates(MODEL, 4, map(np.arange, (10, 10, 10, 40)))["sizes"]
+    sizes: Any = hit_rates(MODEL, map(np.arange, (10, 10, 10, 40)))["sizes"]
     assert [(s["cache_rows"], s["hit_rate"]) for s in sizes[:3]] == [
         (11, None),
         (22, None),
