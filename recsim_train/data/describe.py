@@ -6,8 +6,9 @@ d + f (1 / sqrt(q) - 1), the one of Charikar et al. (Towards Estimation Error Gu
 Distinct Values, PODS 2000), whose error in the worst case no other can undercut; of rows, not
 pieces, but rows of one user often lie together. Where the pieces read are like the others, there
 are at least d ids, and hardly ever more than d + u + 3 sqrt(c u): u = (1 / q - 1) F is the most
-that may be unseen in the mean, F the most that f is in the mean where it came out as it did, and c
-how many of such ids there are in the piece of one of them, in the mean: they may lie together, too.
+that may be unseen in the mean, and F the most that f is in the mean where it came out as it did. c,
+at least 1, is the variance of how many of these f ids a piece has, over their mean: they may lie
+together, too. Of logs sorted by id about one in a hundred has more ids than that.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ def distinct_of(pieces: Sequence[NDArray[Any]], share: float) -> dict[str, int]:
     own = [np.unique(piece) for piece in pieces]
     _, places, times = np.unique(np.concatenate(own), return_inverse=True, return_counts=True)
     numbers = np.repeat(np.arange(len(own)), [len(ids) for ids in own])
-    alone = np.bincount(numbers, times[places] == 1)  # of each piece, ids that no other has
+    alone = np.bincount(numbers, times[places] == 1, len(own))  # of each, ids that no other has
     seen, once = len(times), float(alone.sum())
-    together = max(1.0, float((alone**2).sum()) / max(1.0, once))
+    together = max(1.0, float(alone.var() * len(own)) / max(1.0, once))
     # the mean of a Poisson number of such groups, by three deviations
     once_at_most = (1.5 * sqrt(together) + sqrt(2.25 * together + once)) ** 2
     unseen = (1.0 / share - 1.0) * once_at_most

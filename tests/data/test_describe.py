@@ -303,7 +303,7 @@ def test_the_distinct_ids_of_all_rows_are_within_the_error_that_is_stated() -> N
         if count == 100:
             assert set(found.values()) == {truth}
     assert above[False] == 0
-    assert above[True] <= 2
+    assert above[True] <= 4
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
