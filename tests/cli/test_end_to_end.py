@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -198,21 +197,15 @@ def long_run(start: Any, folder: Path) -> tuple[subprocess.Popen[str], list[psut
     )  # fmt: skip
     parent = psutil.Process(process.pid)
 
-    def reading(child: psutil.Process) -> bool:
-        with suppress(psutil.NoSuchProcess):  # it may end while its files are listed
-            return any(file.path.endswith("small.tsv") for file in child.open_files())
-        return False
-
     def roles() -> list[psutil.Process]:
         assert process.poll() is None, process.communicate()
         return [child for server in parent.children() for child in server.children()]
 
-    until(lambda: sum(map(reading, roles())) == 2)
+    until(lambda: len(roles()) == 4)
     children = roles()
-    assert len(children) == 4  # the roles
     server = next(child for child in children if "embedding_server[0]" in child.cmdline())
     before = server.cpu_times().user
-    until(lambda: server.cpu_times().user > before + 0.3)  # into the training, which asks it
+    until(lambda: server.cpu_times().user > before + 1.0)  # into the training, which asks it
     return process, [*parent.children(), *children]
 
 
