@@ -98,7 +98,8 @@ def training_rows(data: Data, rows: int, name: str) -> tuple[int, int]:
         first, stop = (0, begin) if data.eval_from == "end" else (end, rows)
     if stop <= first:
         raise UserError(
-            f"{name} has {rows:,} rows, all of which are held out: none is left to train on"
+            f"{name} has {rows:,} rows, all of which are held out (data.eval_rows, "
+            "data.eval_share): none is left to train on"
             if rows
             else f"{name} has no rows"
         )

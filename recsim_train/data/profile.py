@@ -53,11 +53,11 @@ def profile_stream(
             {
                 "table": table,
                 "rows": spec.rows,
+                "beyond": round(beyond.get(table, 0.0), 4),
                 "ids_per_batch": float(times[table].sum()) / batches,
                 "unique_per_batch": unique[table] / batches,
                 "unique_seen": len(times[table]),
                 "zipf": zipf_exponent(times[table].to_numpy()),
-                "beyond": round(beyond.get(table, 0.0), 4),
             }
             for table, spec in enumerate(model.tables)
         ]

@@ -58,7 +58,7 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     # what no machine of today does: a flop per femtosecond, a message in a microsecond
     assert 1e-13 < loaded.costs.gemm_flop.value < 1e-8
     assert loaded.costs.message.value > 1e-6
-    assert loaded.costs.read_row.value > 1e-8
+    assert loaded.costs.read_text.value > 1e-9
     calibration = loaded.calibration
     assert calibration is not None
     assert calibration.command == "recsim-train calibrate"

@@ -172,7 +172,7 @@ def test_dry_run_starts_nothing(folder: Path, name: str) -> None:
     [
         (None, "small.tsv: no such file"),
         (b"label,I1\n0,1\n", "small.tsv: no line among the first 2 has 40 tab-separated columns"),
-        (ROW * 500, "small.tsv has 500 rows and data.eval_rows holds out the first 500"),
+        (ROW * 500, "small.tsv has 500 rows, all of which are held out (data.eval_rows"),
         (ROW * 501, None),
     ],
 )

@@ -33,7 +33,7 @@ WORDS = {
     "strategy/base.py": ("lock_step", "def problems", "def topology", "def follow", "def finish",
                          "steady", "kind", "summary", "source", "def option"),
     "strategy/parts.py": ("def part", "class Part"),
-    "data/convert.py": ("def text_rows", "_criteo", "MARK"),
+    "data/text.py": ("def text_rows", "_criteo", "MARK"),
     "data/input.py": ("def text_of", "def layout_for"),
     "strategy/effects.py": ("class Synced", "EFFECTS", "COLLECTIVE", "LOCAL"),
     "strategy/driver.py": ("class Allowed",),

@@ -482,7 +482,8 @@ def part_of_all_kinds() -> ProcessPart:
         syncs=[Sync("trainer[0].background[0]", 1, 0.7)],
     )
     booked = {("trainer", "a, b", "loop"): 1 / 7, ("trainer", "runtime", "loop"): 0.5}
-    malformed = Malformed({"label": 2}, {"label": [4, 9]}, {"label": (4, "'2' is no label")}, 50)
+    first = [(3, "day_0, line 4: column 1: '2'"), (8, "day_0, line 9")]
+    malformed = Malformed({"label": 2}, {"label": first}, 50, [(1, 9), (0, 0)], 60)
     return ProcessPart(
         instance="trainer[0]",
         records=records,
