@@ -483,7 +483,7 @@ def part_of_all_kinds() -> ProcessPart:
     )
     booked = {("trainer", "a, b", "loop"): 1 / 7, ("trainer", "runtime", "loop"): 0.5}
     first = [(3, "day_0, line 4: column 1: '2'"), (8, "day_0, line 9")]
-    malformed = Malformed({"label": 2}, {"label": first}, 50, [(1, 9), (0, 0)], 60)
+    malformed = Malformed({"label": 2}, {"label": first}, 50, [[1, 9], [0, 0]], 60)
     return ProcessPart(
         instance="trainer[0]",
         records=records,
