@@ -13,8 +13,9 @@ from recsim_train.workload.scope import Scope
 ROWS_TOGETHER = 1024
 """Rows that are made at a time: small batches alone are dear."""
 
-_CALLS = 24.0
-"""Calls of compiled code that making a batch of a file takes."""
+_CALLS, _LIST_CALLS = 3.0, 7.0
+"""Calls of compiled code that making a batch of a file takes, and each of its columns of lists: 5
+and 12 microseconds, by batches of 96 rows against those of 1,536."""
 
 
 def together(examples: int) -> int:
@@ -26,7 +27,8 @@ def reading(s: Scope) -> Work:
     """A reader: make ``batches`` batches, from a file or by the generator."""
     rows = s.batch * s.batches
     if s.source != GENERATED:
-        calls = _CALLS * s.batches
+        lists = sum(table.variable for table in s.model.tables)
+        calls = (_CALLS + _LIST_CALLS * lists) * s.batches
         return {
             "read_row": rows,
             "read_number": rows * s.model.dense_features,
