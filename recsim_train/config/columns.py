@@ -190,7 +190,7 @@ def write_out_columns(raw: Any, mistakes: Mistakes) -> Any:
         column = given
         if isinstance(given, dict):
             column = dict(given)
-            for key in REFUSED.keys() & column.keys():
+            for key in [key for key in column if key in REFUSED]:
                 mistakes.add(("data", "columns", n, key), f"not known: {REFUSED[key]}", at_key=True)
                 del column[key]
             if isinstance(column.get("name"), str):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from recsim_train.config.columns import Column
+from recsim_train.config.columns import Column, layout_of
 from recsim_train.config.sweep import Search, Sweep
 from recsim_train.config.units import (
     Count,
@@ -196,11 +196,8 @@ class Data(Section):
     @property
     def hashed(self) -> list[bool]:
         """Of each table that follows from columns, whether its ids are hashed."""
-        return [
-            column.hash_bucket_size is not None
-            for column in self.columns
-            for _ in (column.name if column.type == "categorical" else ())
-        ]
+        tables = layout_of(self.label or "", self.columns).categorical
+        return [table.mapping == "hash" for table in tables]
 
     @staticmethod
     def named(paths: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,16 +137,11 @@ def convert_text(
     first = next(batches, None)
     if first is None:
         raise UserError(f"{text.path} has no rows")
-    rows = write_rows(target, first.schema, _chained(first, batches), origin)
+    rows = write_rows(target, first.schema, chain([first], batches), origin)
     if FileState.of(text.path) != origin:
         target.unlink()
         raise RunFailed(f"{text.path} has changed while it was converted")
     return rows
-
-
-def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
 
 
 def rewrite(path: str, target: Path, progress: Callable[[int, int], None] | None = None) -> None:

@@ -130,8 +130,6 @@ def open_log(layout: Layout, data: Data, paths: Sequence[str]) -> Log:
     left, whole = BEGINNING, True
     for path in files_of(paths):
         text, target = text_of(path, data), target_of(path, data.converted)
-        if text is None and not data.columns:
-            _check_criteo(path)
         if is_fresh(path, target):
             first = text.first_line if text else 0
             files.append(ParquetFile(str(target), path, first))
@@ -142,15 +140,17 @@ def open_log(layout: Layout, data: Data, paths: Sequence[str]) -> Log:
                 files.append(text_beginning(text, left))
                 left -= sum(files[-1].groups)
             whole &= left > 0
+        if text is None and not data.columns:
+            _check_criteo(files[-1])
     return Log(files, layout, whole=whole)
 
 
-def _check_criteo(path: str) -> None:
+def _check_criteo(file: LogFile) -> None:
     """Raise UserError for a Parquet file without Criteo's columns, of which nothing is said."""
-    if not set(CRITEO).issubset(ParquetFile(path).schema.names):
+    if not set(CRITEO).issubset(file.schema.names):
         raise UserError(
-            f"{path}: is Parquet, of which data.columns has to say what is read; `recsim-train "
-            "data describe` writes them"
+            f"{file.name}: is Parquet, of which data.columns has to say what is read; "
+            "`recsim-train data describe` writes them"
         )
 
 
