@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any
 
@@ -94,7 +94,7 @@ class Mapped:
             stops = _ends(sizes)
             bags.append((ids[np.repeat(starts - stops[:-1], sizes) + np.arange(stops[-1])], stops))
         return Mapped(
-            self.labels[rows], self.dense.take(rows, 1), self.single.take(rows, 1), bags,
+            self.labels[rows], self.dense.T.take(rows, 0).T, self.single.T.take(rows, 0).T, bags,
             self.kinds[rows], self.origins[rows],
         )  # fmt: skip
 
@@ -197,8 +197,8 @@ class Room:
     def __init__(self, mapper: Mapper, size: int) -> None:
         self._mapper, features = mapper, len(mapper.layout.numeric)
         self._whole = Mapped(
-            np.empty(size, np.float32), np.empty((features, size), np.float32),
-            np.empty((mapper.bags.count(False), size), np.int64), [], np.empty(size, np.int8),
+            np.empty(size, np.float32), np.empty((size, features), np.float32).T,
+            np.empty((size, mapper.bags.count(False)), np.int64).T, [], np.empty(size, np.int8),
             np.empty(size, np.int64),
         )  # fmt: skip
         self._bags: list[list[tuple[Ids, Ids]]] = []
@@ -208,7 +208,14 @@ class Room:
     def add(self, first: int, batch: pa.RecordBatch) -> None:
         """Fill it further. ``first``: as of `Mapper.fill`."""
         stop = self.rows + batch.num_rows
-        self._bags.append(self._mapper.fill(self._whole.part(self.rows, stop), batch, first))
+        rows = self._whole.part(self.rows, stop)
+        columns = replace(
+            rows,
+            dense=np.empty(rows.dense.shape, np.float32),
+            single=np.empty(rows.single.shape, np.int64),
+        )
+        self._bags.append(self._mapper.fill(columns, batch, first))
+        rows.dense[:], rows.single[:] = columns.dense, columns.single
         self.rows = stop
 
     def taken(self) -> Mapped:
