@@ -15,8 +15,7 @@ from recsim_train.calibration import grid, talk
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.own_runs import OwnRun
-from recsim_train.config.experiment import Experiment, Roles, StrategyChoice, Synthetic
-from recsim_train.data.generated import write_generated
+from recsim_train.config.experiment import Experiment, Roles, StrategyChoice
 from recsim_train.strategy.base import (
     EMBEDDING,
     TRAINERS,
@@ -83,7 +82,6 @@ _RUNS = (
 """Long vectors and short ones, and both kinds in the first two, which are all of a quick
 calibration; as long as the runs of `recsim_train.calibration.talk`."""
 _QUICK = 2
-_ROWS = 12_000
 
 
 class Met(NamedTuple):
@@ -107,7 +105,7 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     with talk.known(Meet):
         for number, run in enumerate(_RUNS[: runs_of(quick=quick)]):
             path, steps = folder / f"meet-{number}.parquet", run.steps // 4 if quick else run.steps
-            write_generated(path, run.setting.model(), Synthetic(rows=_ROWS, seed=53), _ROWS)
+            talk.write_log(path, run.setting.model(), 53, members)
             spec = _experiment(run._replace(steps=steps), path, members)
             done = OwnRun.of(*talk.outcome_of(spec))
             work = meeting_work(run.does, 4 * dense_parameters(spec.model), members)

@@ -1,8 +1,9 @@
 """Runs of calibration's own program whose readers differ: by the generator, of text, and with many
 streams.
 
-All other runs of `recsim_train.calibration.talk` read files of whole numbers, in as many streams as
-there are trainers. What reading takes is measured beside a net's passes, as they are.
+All other runs of `recsim_train.calibration.talk` read files of whole numbers, in as many streams
+as there are trainers. As there, a run that reads a file takes whole pieces of it. What reading
+takes is measured beside a net's passes, as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from recsim_train.config.columns import Column
 from recsim_train.config.experiment import Data, Execution, Experiment, Model, Synthetic
 from recsim_train.config.formats import FILES, GENERATED
 from recsim_train.data.convert import write_rows
-from recsim_train.data.generated import write_generated
+from recsim_train.data.log import PIECE
 from recsim_train.data.text import CRITEO
 
 
@@ -52,10 +53,10 @@ _FEW = Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI, features=2)
 _RUNS = (
     _Planned(Setting(8, 6, (384, 192), (320, 160), (), 16 * MEBI), 192, 1, 150),
     _Planned(Setting(16, 5, (256, 96), (192, 64), (), 16 * MEBI, ids=30), 96, 1, 150),
-    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 2, 120, FILES, True),
-    _Planned(_FEW, 112, 6, 60, FILES),
-    _Planned(_FEW, 512, 2, 40, FILES),
-    _Planned(Setting(8, 4, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 80, FILES, True),
+    _Planned(Setting(8, 24, (384, 192), (320, 160), (), 16 * MEBI), 112, 2, 293, FILES, True),
+    _Planned(_FEW, 112, 6, 146, FILES),
+    _Planned(_FEW, 512, 2, 80, FILES),
+    _Planned(Setting(8, 4, (384, 192), (320, 160), (), 16 * MEBI), 512, 2, 128, FILES, True),
     _Planned(Setting(8, 34, (96,), (320, 160), (), 16 * MEBI), 160, 1, 150),
     _Planned(Setting(24, 12, (128,), (192,), (), 24 * MEBI, ids=9, variable=True), 256, 1, 100),
 )
@@ -91,7 +92,7 @@ def _experiment(read: _Planned, path: Path, trainers: int, steps: int) -> Experi
     data = Data(eval_rows=0, synthetic=_SYNTHETIC, queue_batches=1)
     if read.source != GENERATED:
         data = data.with_({"path": (str(path),)})
-        write_generated(path, run.model, _SYNTHETIC, _SYNTHETIC.rows)
+        talk.write_log(path, run.model, _SYNTHETIC.seed, trainers * read.threads)
     if read.hashed:
         _as_text(path)
         data = data.with_({"label": CRITEO[0], "columns": _columns(run.model)})
@@ -103,7 +104,7 @@ def _as_text(path: Path) -> None:
     table = pq.read_table(path)
     texts = [pa.utf8() if of.is_uint64(field.type) else field.type for field in table.schema]
     table = table.cast(pa.schema(zip(table.column_names, texts, strict=True)))
-    write_rows(path, table.schema, iter(table.to_batches()))
+    write_rows(path, table.schema, iter(table.to_batches()), group=PIECE)
 
 
 def _columns(model: Model) -> tuple[Column, ...]:

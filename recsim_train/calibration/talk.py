@@ -23,11 +23,13 @@ from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.experiment import (
     Execution,
     Experiment,
+    Model,
     Roles,
     StrategyChoice,
     Synthetic,
 )
 from recsim_train.data.generated import write_generated
+from recsim_train.data.log import PIECE
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
@@ -95,29 +97,36 @@ _ASKING: dict[Literal["dense", "embedding"], _Asking] = {
     "embedding": _Asking(4, {"embedding_server": 2}, 3, 5),
 }
 RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
-    ("dense", Setting(8, 4, (512, 512), (768, 768), (96,), 4 * MEBI), 96, 150),
-    ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 500),
-    ("embedding", Setting(8, 24, (384, 192), (320, 160), (112,), 16 * MEBI), 112, 450),
-    ("dense", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 600),
-    ("dense", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 1300),
-    ("embedding", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 1600),
-    ("embedding", Setting(24, 20, (320, 160), (448, 192), (1152,), 32 * MEBI), 1152, 60),
+    ("dense", Setting(8, 4, (512, 512), (768, 768), (96,), 4 * MEBI), 96, 341),
+    ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI, features=2), 224, 512),
+    ("embedding", Setting(8, 24, (384, 192), (320, 160), (112,), 16 * MEBI), 112, 439),
+    ("dense", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI), 224, 585),
+    ("dense", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI), 48, 1365),
+    ("embedding", Setting(8, 12, (24,), (24,), (48,), 2 * MEBI, features=2), 48, 1536),
+    (
+        "embedding",
+        Setting(24, 20, (320, 160), (448, 192), (1152,), 32 * MEBI, features=2),
+        1152,
+        57,
+    ),
 )
 """(whose gradients travel, of which model, batch, iterations): large messages and small ones, and
 steps that move 0.3 to 57 MB through the caches between them. A run lasts one and a half seconds
-or more: one of 0.4 s keeps a sixth fewer cores busy than a longer one of the same."""
+or more: one of 0.4 s keeps a sixth fewer cores busy than a longer one of the same. It takes whole
+pieces of its file (`recsim_train.data.log.PIECE`), four or more: they are decoded at one go."""
 _REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
 """Prices."""
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
 _OTHER_WAYS = 2
 """Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
+_GROUPS = 8
+"""Row groups of a file, at least."""
 _QUICK: tuple[tuple[int, Execution, int], ...] = (
     (0, _WAYS[0], 2), (1, _WAYS[0], 2), (3, _WAYS[0], 2), (4, _WAYS[0], 2),
     (0, _WAYS[1], 4), (1, _WAYS[2], 4),
 )  # fmt: skip
 """(which of `RUNS`, how its requests travel, how many times shorter) of a quick calibration: so
 many travel as users' do that prices which are asked for everywhere show how they scatter."""
-_ROWS = 12_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +187,12 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     return found
 
 
+def write_log(path: Path, model: Model, seed: int, loops: int) -> None:
+    """The generator's rows as a file, for so many loops: each decodes row groups of its own."""
+    rows = PIECE * max(_GROUPS, loops)
+    write_generated(path, model, Synthetic(rows=rows, seed=seed), rows, group=PIECE)
+
+
 def run_of(
     number: int, trainers: int, steps: int, folder: Path, execution: Execution
 ) -> Experiment:
@@ -185,7 +200,7 @@ def run_of(
     asks, setting, batch, _ = RUNS[number]
     path = folder / f"talk-{number}.parquet"
     if not path.exists():
-        write_generated(path, setting.model(), Synthetic(rows=_ROWS, seed=43), _ROWS)
+        write_log(path, setting.model(), 43, trainers)
     return experiment(asks, setting, batch, trainers, steps, path, execution)
 
 

@@ -194,10 +194,11 @@ class Data(Section):
         return bool(self.eval_rows if self.eval_share is None else self.eval_share)
 
     @property
-    def hashed(self) -> list[bool]:
-        """Of each table that follows from columns, whether its ids are hashed."""
+    def texts(self) -> list[bool]:
+        """Of each table that follows from columns, whether its ids are read as text: hashed, or
+        parts of one."""
         tables = layout_of(self.label or "", self.columns).categorical
-        return [table.mapping == "hash" for table in tables]
+        return [table.mapping == "hash" or table.separator is not None for table in tables]
 
     @staticmethod
     def named(paths: Sequence[str]) -> str:

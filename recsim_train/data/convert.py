@@ -96,9 +96,11 @@ def write_rows(
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
     origin: FileState | None = None,
+    group: int | None = None,
 ) -> int:
-    """Write rows as Parquet, in groups of one size; how many there were. As `appearing`."""
-    rows, held = 0, 0
+    """Write rows as Parquet, in groups of one size (None: `GROUP`); how many there were. As
+    `appearing`."""
+    rows, held, group = 0, 0, group or GROUP
     waiting: list[pa.RecordBatch] = []
     # text is decoded in two thirds of the time without a dictionary
     others = [field.name for field in schema if not is_text(field.type)]
@@ -112,10 +114,10 @@ def write_rows(
         for batch in batches:
             rows, held = rows + batch.num_rows, held + batch.num_rows
             waiting.append(batch)
-            while held >= GROUP:
+            while held >= group:
                 table = pa.Table.from_batches(waiting)
-                writer.write_table(table.slice(0, GROUP))
-                waiting, held = table.slice(GROUP).to_batches(), held - GROUP
+                writer.write_table(table.slice(0, group))
+                waiting, held = table.slice(group).to_batches(), held - group
         if held:
             writer.write_table(pa.Table.from_batches(waiting))
     return rows

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from recsim_train.config.columns import Categorical
 from recsim_train.config.errors import UserError
 from recsim_train.config.problems import shown, suggest
-from recsim_train.data.hashing import MISSING
+from recsim_train.data.kernels import MISSING
 from recsim_train.data.log import is_list
 from recsim_train.data.mapping import bags_of, is_text, numbers_of, plain, rows_of
 from recsim_train.data.profile import two_digits, zipf_exponent

@@ -31,13 +31,15 @@ def write_generated(
     synthetic: Synthetic,
     rows: int,
     progress: Callable[[int, int], None] | None = None,
+    group: int | None = None,
 ) -> None:
     """Write the generator's rows 0 to ``rows``: Parquet under a name in ``.parquet``, else Criteo
     text, under one in ``.gz`` compressed.
 
     Read back with the same model, they are the rows that the generator feeds directly.
     ``progress``: called with (rows written, rows) now and then. The file appears under its name
-    only when it is whole; missing parent directories are made.
+    only when it is whole; missing parent directories are made. ``group``: as of
+    `write_rows`.
 
     Raises UserError for a model that Criteo's columns cannot feed, RunFailed (and leaves nothing)
     if writing fails.
@@ -57,7 +59,7 @@ def write_generated(
 
     batches = (_batch(generator, numbers) for numbers in blocks())
     if target.suffix == ".parquet":
-        write_rows(target, _SCHEMA, batches)
+        write_rows(target, _SCHEMA, batches, group=group)
         return
     with appearing(target) as aside, open(aside, "wb") as raw, contextlib.ExitStack() as stack:
         file: Any = raw

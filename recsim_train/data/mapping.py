@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recsim_train.config.columns import Categorical, Layout
 from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.hashing import (
+from recsim_train.data.kernels import (
     AS_THEY_ARE,
     HASHED,
     MALFORMED,
@@ -25,6 +25,7 @@ from recsim_train.data.hashing import (
     OUTSIDE,
     REMAINDERS,
     number_rows,
+    some_bags,
     text_rows,
 )
 
@@ -87,12 +88,7 @@ class Mapped:
 
     def take(self, rows: Ids) -> Mapped:
         """Some of them, in this order."""
-        bags = []
-        for ids, ends in self.bags:
-            starts = ends[rows]
-            sizes = ends[rows + 1] - starts
-            stops = _ends(sizes)
-            bags.append((ids[np.repeat(starts - stops[:-1], sizes) + np.arange(stops[-1])], stops))
+        bags = [some_bags(ids, ends, rows) for ids, ends in self.bags]
         return Mapped(
             self.labels[rows], self.dense.T.take(rows, 0).T, self.single.T.take(rows, 0).T, bags,
             self.kinds[rows], self.origins[rows],
@@ -170,15 +166,16 @@ class Mapper:
             else:
                 ids = next(rows)
             least = rows_of(values, spec, ids, self.beyond[table])
-            owner = np.repeat(np.arange(n), sizes) if spec.most else np.arange(n if least else 0)
-            if least < 0:
+            if least < 0 or (spec.most and not ids.all()):  # some are wrong, or missing in a list
+                owner = np.repeat(np.arange(n), sizes) if spec.most else np.arange(n)
                 wrong = owner[(ids == MALFORMED) | ((ids == OUTSIDE) & spec.strict)]
                 bad(4, spec.name, np.bincount(wrong, minlength=n) > 0)
-            if spec.most:
-                here = ids != MISSING
-                bags.append((np.maximum(ids[here], 0), np.bincount(owner[here], minlength=n)))
-            elif least < 0:
+                if spec.most:
+                    here = ids != MISSING
+                    ids, sizes = ids[here], np.bincount(owner[here], minlength=n)
                 np.maximum(ids, 0, out=ids)
+            if spec.most:
+                bags.append((ids, sizes))
         return bags
 
     def _say(self, batch: pa.RecordBatch, kind: str, name: str, first: int, rows: Ids) -> None:

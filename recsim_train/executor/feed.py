@@ -19,6 +19,7 @@ import torch.distributed as dist
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import HEADER_BYTES, NumpyBatch, pack, unpack
+from recsim_train.data.kernels import within
 from recsim_train.data.stream import open_stream
 from recsim_train.executor.books import book
 from recsim_train.executor.net.model import dtype_of
@@ -152,8 +153,7 @@ def received(plan: Plan, buffer: torch.Tensor) -> NumpyBatch:
     counts[varying] = lengths.sum(1)
     if lengths.min(initial=0) < 0 or counts.sum() != found.ids.size:
         raise ValueError(f"{found.ids.size} ids where {counts.sum()} are due")
-    rows = np.repeat([table.rows for table in tables], counts)
-    if found.ids.min(initial=0) < 0 or (found.ids >= rows).any():
+    if not within(found.ids, counts, np.array([table.rows for table in tables])):
         raise ValueError("an id that is in no table")
     return found
 

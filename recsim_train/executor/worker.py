@@ -132,7 +132,7 @@ class MixCache:
     """One trainer's cached rows [slots, dim] and their optimizer's state [slots]."""
 
     def __init__(self, plan: Plan, trainer: int) -> None:
-        spec = plan.experiment
+        spec, self.trainer = plan.experiment, trainer
         self.map: SlotMap = slot_map(plan, trainer)
         self.owner = ownership(plan, trainer)
         self.bases = first_rows(table_rows(spec.model))

@@ -74,13 +74,12 @@ def reading_of(plan: Plan, reader: Instance | None) -> Scope:
     batches = 1 if source != GENERATED and reader is not None else together(plan.examples)
     rows = batches * plan.examples
     ids = [rows * mean_ids(spec.model, table) for table in range(len(spec.model.tables))]
-    hashed = spec.data.hashed
     return Scope(
         spec.model,
         spec.training,
         batch=plan.examples,
         ids=sum(ids),
-        texts=sum(count for count, own in zip(ids, hashed, strict=False) if own),
+        texts=sum(count for count, own in zip(ids, spec.data.texts, strict=False) if own),
         batches=batches,
         source=source,
     )

@@ -111,7 +111,7 @@ class Pricing:
         """Handling ``count`` answers at one end."""
         return self._handling("gloo_message" if self._over_gloo else "message", count, TRANSPORT)
 
-    def gloo_messages(self, count: int) -> Priced:
+    def gloo_messages(self, count: float) -> Priced:
         """Handling ``count`` messages of reader feeds at one end."""
         return self._handling("gloo_message", count, TRANSPORT)
 
@@ -119,7 +119,7 @@ class Pricing:
         """One member's part in a collective of so many steps, without its bytes."""
         return self._handling("collective_message", steps, COLLECTIVES)
 
-    def _handled(self, price: str, count: int, what: str) -> Priced:
+    def _handled(self, price: str, count: float, what: str) -> Priced:
         return self.units(what, **{price: count}) if count else NOTHING
 
     def operation(

@@ -138,12 +138,10 @@ def row_numbers(s: Scope) -> Work:
 
 
 def virtual_ids(s: Scope) -> Work:
-    """Sort the ``ids`` ids of all trainers, find the batch's own among the ``unique`` ones."""
-    own = s.batch * sum(shape.mean_ids(s.model, t) for t in range(len(s.model.tables)))
+    """The distinct ones of the ``ids`` ids of all trainers, and where each is among them."""
     return {
         "unique_id": s.ids,
-        "gather_row": own,
-        "stream_byte": shape.ID_BYTES * (4 * s.ids + 5 * s.unique + 6 * own),
+        "stream_byte": shape.ID_BYTES * (4 * s.ids + 5 * s.unique),
         "call": 30,
         "interpreter": 20,
     }

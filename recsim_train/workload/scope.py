@@ -38,7 +38,7 @@ class Scope:
     batches: float = 1.0
     """Of reading: batches of ``batch`` examples that are made together, of ``ids`` ids in all."""
     texts: float = 0.0
-    """Of reading: how many of the ids are hashed."""
+    """Of reading: how many of the ids are read as text."""
     source: str = GENERATED
     """Of reading: `recsim_train.config.formats.FILES`, or the generator."""
 

@@ -22,7 +22,7 @@ def test_counted_bytes_are_those_that_members_hand_over(
 
     run = meet._RUNS[1]._replace(does=does, steps=3)
     path = tmp_path / "rows.parquet"
-    meet.write_generated(path, run.setting.model(), meet.Synthetic(rows=8_000, seed=1), 8_000)
+    talk.write_log(path, run.setting.model(), 1, 2)
     with talk.known(meet.Meet):
         spec = meet._experiment(run, path, members)
         spec = spec.model_copy(

@@ -62,7 +62,7 @@ def preload() -> None:
         import_module(found.name)
     for name in ("net.rows", "net.interaction", "net.sparse", "shards.routing"):
         import_module(f"recsim_train.executor.{name}").warm()
-    import_module("recsim_train.data.hashing").warm()
+    import_module("recsim_train.data.kernels").warm()
     import_module("recsim_train.data.log_stream")
     entry_points(group=ENTRY_POINTS)  # looks into installed packages, and remembers
     gc.freeze()

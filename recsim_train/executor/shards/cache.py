@@ -32,10 +32,10 @@ def row_numbers(worker: Worker, ids: RealIds) -> RealBlock:
 def virtual_ids(worker: Worker, ids: RealIds, everyones: RealParts) -> RealIds:
     """The sorted union of all trainers' row numbers, and the batch's ids as places in it."""
     cache = cache_of(worker)
-    union = torch.unique(torch.cat(everyones.tensors))
-    inverse = torch.searchsorted(union, row_numbers(worker, ids).tensor)
+    union, places = torch.unique(torch.cat(everyones.tensors), return_inverse=True)
+    own = places.split([part.numel() for part in everyones.tensors])[cache.trainer]
     found = cache.ids(union.numpy())
-    return RealIds(found.values, found.offsets, found.lengths, ids.batch, inverse, ids)
+    return RealIds(found.values, found.offsets, found.lengths, ids.batch, own, ids)
 
 
 def probe(worker: Worker, ids: RealIds) -> Probe:

@@ -1,8 +1,9 @@
-"""Ids of a log as rows of a table: whole numbers as they are, anything else hashed as text.
+"""Compiled loops over a log's ids: which row of a table each is, and bags of them.
 
-The hash is FNV-1a of 64 bits over the text's bytes (UTF-8). A whole number is hashed as its decimal
-text, and text that is a whole number with a fraction of zeros, as pandas writes a column of numbers
-with missing ones, as that number: so the same log has the same ids as CSV and as Parquet.
+Whole numbers may be taken as they are, all else is hashed as text. The hash is FNV-1a of 64 bits
+over the text's bytes (UTF-8). A whole number is hashed as its decimal text, and text that is a
+whole number with a fraction of zeros, as pandas writes a column of numbers with missing ones, as
+that number: so the same log has the same ids as CSV and as Parquet.
 """
 
 from __future__ import annotations
@@ -123,8 +124,39 @@ def number_rows(
     return least
 
 
+def some_bags(
+    ids: NDArray[np.int64], ends: NDArray[np.int64], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The bags of ``rows``, one after the other: their ids, and the ends of each.
+
+    ``ends`` [bags + 1]: where the first of ``ids`` begins and where each bag ends.
+    """
+    stops = np.zeros(rows.size + 1, np.int64)
+    for n in range(rows.size):
+        stops[n + 1] = stops[n] + ends[rows[n] + 1] - ends[rows[n]]
+    found = np.empty(stops[-1], np.int64)
+    for n in range(rows.size):
+        begin = ends[rows[n]] - stops[n]
+        for at in range(stops[n], stops[n + 1]):
+            found[at] = ids[begin + at]
+    return found, stops
+
+
+def within(ids: NDArray[np.int64], counts: NDArray[np.int64], rows: NDArray[np.int64]) -> bool:
+    """Whether each of ``ids`` is in its table; of each, in order, how many ids, and its rows."""
+    at = 0
+    for table in range(counts.size):
+        for _ in range(counts[table]):
+            if not 0 <= ids[at] < rows[table]:
+                return False
+            at += 1
+    return True
+
+
 text_rows = kept(text_rows, nogil=True)
 number_rows = kept(number_rows, nogil=True)
+some_bags = kept(some_bags, nogil=True)
+within = kept(within, nogil=True)
 
 
 def warm() -> None:
@@ -132,3 +164,5 @@ def warm() -> None:
     ids, there, beyond = np.zeros(1, np.int64), np.zeros(1, np.bool_), np.zeros(2, np.uint64)
     text_rows(np.zeros(1, np.uint8), np.zeros(2, np.int64), there, 1, True, ids, beyond)
     number_rows(ids, there, True, 1, HASHED, ids.copy(), beyond)
+    some_bags(ids, np.zeros(2, np.int64), ids)
+    within(ids, ids, ids)
