@@ -102,11 +102,12 @@ def test_a_file_is_paid_by_rows_numbers_and_ids_whoever_reads_it(
 def test_of_lists_the_mean_counts(plans: Plans, clusters: Clusters) -> None:
     cluster = clusters(prices=FREE | {"read_row": "0 ns", "read_number": "0 ns", "read_id": "1 us"})
     for table, ids in (
-        (Table(rows=1000, ids=9, variable=True, mean_ids=2.5), 2.5),
-        (Table(rows=1000, ids=9, variable=True), 5.0),
+        (Table(rows=1000, ids=9, variable=True, mean_ids=2.5), 2.5 + 7),
+        (Table(rows=1000, ids=9, variable=True), 5.0 + 7),
         (Table(rows=1000, ids=9), 9.0),
     ):
         plan = plans(model={"tables": (table,)}, data=FILES)
+        # a list takes what seven ids do, beside its own
         assert per_row(plan, cluster) == pytest.approx(ids * 1e-6), table
 
 
