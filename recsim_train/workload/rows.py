@@ -71,14 +71,14 @@ def _bags(s: Scope) -> Work:
 
 
 def lookup_pooled(s: Scope) -> Work:
-    """Shard: read ``ids`` rows, sum them per bag."""
+    """Shard: read the rows of ``ids`` ids, each from far away once, sum them per bag."""
     row = shape.row_bytes(s.model)
     return add(
         _bags(s),
         {
-            "gather_row": s.ids,
-            "gather_byte": row * s.ids,
-            "stream_byte": row * s.tables * s.batch,
+            "gather_row": s.unique,
+            "gather_byte": row * s.unique,
+            "stream_byte": row * (s.ids + s.tables * s.batch),
             "call": 2,
             "interpreter": 2,
         },

@@ -140,8 +140,9 @@ def lookup_pooled(s: Scope) -> Divided:
     """Bags of several ids are torch's work, single rows our own."""
     if not shape.many(s.model):
         return NOTHING
-    row, bags = shape.row_bytes(s.model), s.tables * s.batch
-    return Divided({"gather_row": s.ids, "gather_byte": row * s.ids, "stream_byte": row * bags}, 1)
+    row, read = shape.row_bytes(s.model), s.ids + s.tables * s.batch
+    far = {"gather_row": s.unique, "gather_byte": row * s.unique}
+    return Divided({**far, "stream_byte": row * read}, 1)
 
 
 def route_gradient(s: Scope) -> Divided:
