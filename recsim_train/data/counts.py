@@ -141,9 +141,14 @@ def counts_for(plan: Plan, loops: int | None = None) -> IdCounts:
     many loops that get batches; None: of all.
     Raises UserError where sizes depend on a file that does not exist.
     """
-    if not depends_on_data(plan) or _ids_per_batch(plan) > _EXACT_BATCH:
-        return shape_counts(plan)
-    return stream_counts(plan, loops)
+    few = not depends_on_data(plan) or _ids_per_batch(plan) > _EXACT_BATCH
+    counts = shape_counts(plan) if few else stream_counts(plan, loops)
+    if _are_there(plan.experiment.data):
+        from recsim_train.data.log_stream import decoded_rows  # with it comes pyarrow
+
+        spec = plan.experiment
+        counts.decoded = decoded_rows(spec.model, spec.data, max(1, plan.streams))
+    return counts
 
 
 def counts_key(plan: Plan) -> Hashable:
@@ -190,6 +195,8 @@ class IdCounts:
         """How many different steps were counted; None: sizes are estimated from shapes."""
         self.exact = exact
         """Whether every step's own batches were counted."""
+        self.decoded = 1.0
+        """Rows that are decoded for each one that is taken."""
         self._counter, self._loops = counter, loops
         self._ahead, self._most = batches, most
         self._counted: list[NDArray[np.int32]] = []

@@ -59,6 +59,14 @@ def maker_of(model: Model, data: Data, paths: Sequence[str] | None = None) -> tu
     return Maker(log, Mapper(layout), data.named(paths), data.malformed_limit), log
 
 
+def decoded_rows(model: Model, data: Data, loops: int) -> float:
+    """As `Order.decoded`. Raises UserError."""
+    maker, log = maker_of(model, data)
+    if not log.whole:  # of a text that is yet to be converted
+        return 1.0
+    return Order(log.parts(*_training_rows(data, log, maker.path)), loops, 0).decoded
+
+
 def check_files(model: Model, data: Data) -> list[BeyondRows]:
     """As `recsim_train.data.stream.check_data`, of ``data.path``."""
     assert data.path is not None

@@ -65,6 +65,12 @@ class Order:
             if rows * (n + 1) // pieces > rows * n // pieces
         ]
 
+    @property
+    def decoded(self) -> float:
+        """Rows that are decoded for each one that is taken: a part's, from its group's first on."""
+        units = self.units()
+        return sum(unit.stop for unit in units) / sum(unit.rows for unit in units)
+
     def turns(self, loop: int) -> Iterator[Turn]:
         """A loop's parts, without end."""
         units = self.units()

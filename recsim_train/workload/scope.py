@@ -39,6 +39,8 @@ class Scope:
     """Of reading: batches of ``batch`` examples that are made together, of ``ids`` ids in all."""
     texts: float = 0.0
     """Of reading: how many of the ids are read as text."""
+    decoded: float = 1.0
+    """Of reading: rows that are decoded for each one of a batch."""
     source: str = GENERATED
     """Of reading: `recsim_train.config.formats.FILES`, or the generator."""
 

@@ -445,3 +445,40 @@ def test_held_out_rows_of_several_files_are_never_trained_on(
         for one in stream:
             trained |= set(np.round(one.batch.dense[:, 0]).astype(int).tolist())
     assert trained == expected
+
+
+@st.composite
+def written(draw: st.DrawFn) -> list[tuple[int, dict[str, Any]]]:
+    """Files: how many rows each has, and how it is written."""
+    ways = st.fixed_dictionaries(
+        {
+            "row_group_size": st.integers(1, 30),
+            "compression": st.sampled_from(["none", "snappy", "gzip", "zstd", "lz4"]),
+            "use_dictionary": st.booleans(),
+            "write_statistics": st.booleans(),
+            "data_page_size": st.sampled_from([1, 64, 1 << 20]),
+            "data_page_version": st.sampled_from(["1.0", "2.0"]),
+            "store_schema": st.booleans(),
+        }
+    )
+    return draw(st.lists(st.tuples(st.integers(0, 40), ways), min_size=1, max_size=4))
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(files=written(), number=st.sampled_from([pa.int8(), pa.int64(), pa.float32(), pa.utf8()]))
+def test_the_same_rows_are_read_however_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[tuple[int, dict[str, Any]]],
+    number: pa.DataType,
+) -> None:
+    folder, first = tmp_path_factory.mktemp("log"), 0
+    for place, (rows, way) in enumerate(files):
+        columns = frame(first, rows)
+        numbers = pa.array([n % 100 for n in columns["n"]]).cast(number)
+        table = pa.table({**columns, "c": numbers, "n": pa.array(columns["n"], pa.int64())})
+        pq.write_table(table, folder / f"{place}.parquet", **way)
+        first += rows
+    if not first:
+        assert "no rows" in refusal(log(folder))
+    else:
+        assert rows_of(log(folder), first) == list(range(first))

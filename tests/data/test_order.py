@@ -53,6 +53,18 @@ def test_every_row_is_dealt_exactly_once_an_epoch(
 
 
 @settings(max_examples=100)
+@given(some_parts(), st.integers(1, 14))
+def test_a_group_is_decoded_as_far_as_a_part_of_it_reaches(parts: Parts, loops: int) -> None:
+    order = order_of(parts, loops, shuffle=False)
+    taken = decoded = 0
+    for loop in range(loops):
+        for _, (_, begin, stop) in takewhile(lambda turn: turn[0] < 1, order.turns(loop)):
+            taken, decoded = taken + stop - begin, decoded + stop
+    assert order.decoded == pytest.approx(decoded / taken)
+    assert order.decoded >= 1.0
+
+
+@settings(max_examples=100)
 @given(some_parts(), st.integers(1, 14), st.integers(0, 99))
 def test_groups_are_dealt_whole_unless_there_are_fewer_than_loops(
     parts: Parts, loops: int, seed: int

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.columns import Column
-from recsim_train.config.experiment import Table
+from recsim_train.config.experiment import Synthetic, Table
 from recsim_train.config.measured import MeasuredOperation
+from recsim_train.data.generated import write_generated
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import positions_of, reading_of
 from recsim_train.trace.record import Outcome
@@ -97,6 +99,21 @@ def test_a_file_is_paid_by_rows_numbers_and_ids_whoever_reads_it(
     # the generator makes any row at once
     alone, among = (plans(roles={"trainers": n}) for n in (1, 4))
     assert per_row(alone, clusters()) == per_row(among, clusters())
+
+
+def test_what_is_decoded_for_several_loops_is_paid_by_each(
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, tmp_path: Path
+) -> None:
+    free = FREE | {"read_number": "0 ns", "read_id": "0 ns", "feed_batch": "0 ns"}
+    cluster, found = clusters(prices=free | {"read_row": "1 us"}), []
+    for group in (2000, 8000):
+        data, path = Synthetic(rows=8000), tmp_path / f"{group}.parquet"
+        roles = {"trainers": 4}
+        plan = plans(roles=roles, data={"path": (str(path),), "eval_rows": 0}, simulation=NO_WHAT_IF)
+        write_generated(path, plan.experiment.model, data, data.rows, group=group)
+        found.append(read_seconds(outcome_of(plan, cluster)))
+    # of one group the four decode 1 to 4 quarters, 2.5 times their own; that is 40 % of all
+    assert found[1] / found[0] == pytest.approx(1 + 0.4 * 1.5)
 
 
 def test_of_lists_the_mean_counts(plans: Plans, clusters: Clusters) -> None:

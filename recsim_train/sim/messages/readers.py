@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from recsim_train.data.batch import HEADER_BYTES
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import reading_of
@@ -55,7 +57,9 @@ class Readers:
         """
         known = self._making.get(reader)
         if known is None:
-            scope, pricing = reading_of(self._plan, reader), self._world.pricing
+            pricing = self._world.pricing
+            decoded = self._world.counts.decoded
+            scope = replace(reading_of(self._plan, reader), decoded=decoded)
             if scope not in self._bunches:
                 self._bunches[scope] = pricing.shaped(READING, scope)
                 pricing.note(READING, "unit", scope.batches * self._handing.seconds)
