@@ -71,6 +71,7 @@ class FakeCounts:
     source = "a test's fixed counts"
     steps = None
     exact = False
+    decoded = 1.0
 
     def __init__(self, plan: Plan) -> None:
         self._shards = plan.embedding.shards if plan.embedding else ()

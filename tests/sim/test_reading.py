@@ -102,16 +102,18 @@ def test_a_file_is_paid_by_rows_numbers_and_ids_whoever_reads_it(
 
 
 def test_what_is_decoded_for_several_loops_is_paid_by_each(
-    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, tmp_path: Path
+    plans: Plans, clusters: Clusters, tmp_path: Path
 ) -> None:
     free = FREE | {"read_number": "0 ns", "read_id": "0 ns", "feed_batch": "0 ns"}
     cluster, found = clusters(prices=free | {"read_row": "1 us"}), []
     for group in (2000, 8000):
         data, path = Synthetic(rows=8000), tmp_path / f"{group}.parquet"
         roles = {"trainers": 4}
-        plan = plans(roles=roles, data={"path": (str(path),), "eval_rows": 0}, simulation=NO_WHAT_IF)
+        plan = plans(
+            roles=roles, data={"path": (str(path),), "eval_rows": 0}, simulation=NO_WHAT_IF
+        )
         write_generated(path, plan.experiment.model, data, data.rows, group=group)
-        found.append(read_seconds(outcome_of(plan, cluster)))
+        found.append(read_seconds(simulate(plan, cluster)))
     # of one group the four decode 1 to 4 quarters, 2.5 times their own; that is 40 % of all
     assert found[1] / found[0] == pytest.approx(1 + 0.4 * 1.5)
 

@@ -19,7 +19,7 @@ from tests.simulated import simulate
 Plans = Callable[..., Plan]
 Clusters = Callable[..., Cluster]
 
-ALIKE = [{"rows": 2000, "ids": 4}] * 20
+ALIKE = [{"rows": 2000, "ids": 3}] * 20
 UNLIKE = [{"rows": 50000, "ids": 1}] * 3 + [{"rows": 100, "ids": 10}] * 50
 
 

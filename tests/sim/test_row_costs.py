@@ -29,9 +29,12 @@ def work(name: str, training: Training = SGD, bag: int = 1, **scope: Any) -> dic
 
 
 @pytest.mark.parametrize("bag", [1, 5])
-def test_a_lookup_reads_a_row_for_every_id_of_a_bag(bag: int) -> None:
-    found = work("lookup_pooled", bag=bag, batch=100, tables=3, ids=300.0 * bag)
-    assert found["gather_byte"] == 300 * bag * ROW
+def test_a_lookup_fetches_a_row_once_and_reads_it_for_every_id(bag: int) -> None:
+    sizes: dict[str, Any] = {"bag": bag, "batch": 100, "tables": 3, "ids": 300.0 * bag}
+    few, many = (work("lookup_pooled", unique=unique, **sizes) for unique in (90.0, 200.0))
+    assert (few["gather_row"], few["gather_byte"]) == (90, 90 * ROW)
+    assert many["gather_row"] - few["gather_row"] == 110
+    assert few["stream_byte"] == many["stream_byte"] > ROW * (300 * bag + 300)
 
 
 def test_duplicates_are_summed_once_and_their_rows_step_once() -> None:

