@@ -87,6 +87,13 @@ def test_what_operations_take_is_what_their_windows_took(
     entries = measured_operations(plan, cells, profile, seen)
     assert len(entries) == len(cells)
     assert with_operations(profile, entries).jitter == pytest.approx(0.07)
+    # a reader decodes many rows at one go, and then none: that is no jitter of others
+    lumps = [
+        entry.model_copy(update={"jitter": 1.0}) if entry.operation == "reading" else entry
+        for entry in entries
+    ]
+    assert lumps != entries
+    assert with_operations(profile, lumps).jitter == pytest.approx(0.07)
     for entry, (name, scope) in zip(entries, cells, strict=True):
         once = 3.0 * seconds(cost(name, scope), children.prices)[0]
         # of a turn's four windows the first and the last are of all cores: they took 1, 1/2 and 1/4

@@ -26,6 +26,7 @@ from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.executor.process.entry import pack_registered
 from recsim_train.placement.plan import Plan
 from recsim_train.results import environment
+from recsim_train.trace.ledger import READING
 from recsim_train.workload import shape
 from recsim_train.workload.operations import cost
 from recsim_train.workload.operations import seconds as priced
@@ -233,7 +234,8 @@ def _spread(figures: Sequence[Mapping[str, Any]]) -> float | None:
 def with_operations(cluster: Cluster, entries: Iterable[MeasuredOperation]) -> Cluster:
     """The profile with these; what it had of the same shapes is replaced, but for what several
     threads came to where that was not measured again: they gain as they did. Its jitter is that of
-    operations where they were measured, by their seconds."""
+    operations where they were measured, by their seconds; without reading, which takes many rows at
+    one go and then none."""
     found = {(entry.operation, entry.shape): entry for entry in cluster.operations or ()}
     for entry in entries:
         key = entry.operation, entry.shape
@@ -247,7 +249,11 @@ def with_operations(cluster: Cluster, entries: Iterable[MeasuredOperation]) -> C
 
 
 def _jitter(cluster: Cluster, found: Mapping[tuple[str, str], MeasuredOperation]) -> float:
-    known = [(entry.seconds, entry.jitter) for entry in found.values() if entry.jitter is not None]
+    known = [
+        (entry.seconds, entry.jitter)
+        for entry in found.values()
+        if entry.jitter is not None and entry.operation != READING
+    ]
     if not known:
         return cluster.jitter
     return fsum(seconds * jitter for seconds, jitter in known) / fsum(s for s, _ in known)
