@@ -99,7 +99,7 @@ class _Progress:
     """A file that is read from its beginning to its end, and how far that is.
 
     Where it cannot be read on it ends after its last whole line: `failure` says why. Bytes that are
-    no UTF-8 are taken for Latin-1.
+    no UTF-8 are taken for Latin-1. Empty lines at its end are no rows: they are left out.
     """
 
     def __init__(self, path: str, tell: Callable[[int, int], None] | None) -> None:
@@ -113,13 +113,19 @@ class _Progress:
 
     def read(self, size: int) -> bytes:
         """The next bytes, fewer at the end only."""
-        while len(self._ready) < size and not self._ended:
-            piece = self._piece(size - len(self._ready))
+        while (
+            len(self._ready.rstrip(b"\r\n")) < size
+            and len(self._ready) < 2 * size  # more empty lines than that may be anything
+            and not self._ended
+        ):
+            piece = self._piece(size)
             self._ended = not piece
             ascii_ = piece.isascii() and not self._utf_8.getstate()[0]
             self._ready += piece if ascii_ else self._utf_8.decode(piece, self._ended).encode()
             if self.failure is not None:
                 del self._ready[self._ready.rfind(b"\n") + 1 :]
+        if self._ended:
+            del self._ready[len(self._ready.rstrip(b"\r\n")) :]
         given = bytes(self._ready[:size])
         del self._ready[:size]
         if self._tell is not None:

@@ -348,6 +348,7 @@ CSV: dict[str, tuple[str | bytes, list[int] | str]] = {
     "carriage returns": ("y,n,c\r\n1,1,1\r\n0,2,2\r\n", [1, 2]),
     "old Macintosh": ("y,n,c\r1,1,1\r0,2,2\r", [1, 2]),
     "no last line feed": ("y,n,c\n1,1,1\n0,2,2", [1, 2]),
+    "empty lines at the end": ("y,n,c\n1,1,1\n0,2,2\n\r\n\n", [1, 2]),
     "mark of UTF-8": (b"\xef\xbb\xbfy,n,c\n1,1,1\n0,2,2\n", [1, 2]),
     "Latin-1": ("y,n,c,ö\n1,1,1,é\n0,2,2,ü\n".encode("latin-1"), [1, 2]),
     "quoted": ('"y","n","c"\n"1","1","1"\n"0","2","2"\n', [1, 2]),
