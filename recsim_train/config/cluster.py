@@ -155,7 +155,7 @@ class Costs(Section):
     stream_byte: Annotated[Price, Usual(1e-10, "streams")]
     """One byte read or written in order (element-wise work, copies, optimizers)."""
     gather_row: Annotated[Price, Usual(3e-8, "rows")]
-    """One embedding row read at random, without its bytes."""
+    """One embedding row read at random, without its bytes: in a lookup each distinct one."""
     gather_byte: Annotated[Price, Usual(1e-10, "rows")]
     """One byte of such a row."""
     scatter_row: Annotated[Price, Usual(3e-8)]
@@ -172,9 +172,9 @@ class Costs(Section):
     read_number: Annotated[Price, Usual(2e-8)]
     """One value of a numeric column of a file."""
     read_id: Annotated[Price, Usual(3e-8)]
-    """One id of a file, of one id or of a list, that is a whole number."""
+    """One id of a file that is a whole number. A list takes what seven do, beside its own."""
     read_text: Annotated[Price, Usual(1e-7)]
-    """One id of a file that is hashed."""
+    """One id of a file that is hashed, or part of a text with a separator."""
     synthesize_row: Annotated[Price, Usual(2e-6)]
     """One row made by the generator, its ids apart."""
     synthesize_id: Annotated[Price, Usual(1e-7)]
@@ -198,8 +198,8 @@ class Costs(Section):
     shared_byte: Annotated[Price, Usual(1e-10)]
     """One byte copied into or out of memory that two processes of one host share."""
     gloo_message: Annotated[Price, Usual(5e-5)]
-    """One message over gloo, at each of its two ends: of what reader processes send, and of
-    requests where ``execution.transport`` is gloo."""
+    """One message over gloo, at each of its two ends: of what reader processes send, whose packing
+    and unpacking takes what 1.6 do, and of requests where ``execution.transport`` is gloo."""
     collective_message: Annotated[Price, Usual(2e-4)]
     """One step of a collective at one member, sending, receiving and waiting, without its bytes.
     Measured in runs of calibration's own program, like the next two."""

@@ -189,7 +189,10 @@ class Mapper:
 
 
 class Room:
-    """Memory for rows, which a mapper fills some at a time; used again and again."""
+    """Memory for rows, which a mapper fills some at a time; used again and again.
+
+    It is filled column by column, and holds row by row: rows are taken from it in any order.
+    """
 
     def __init__(self, mapper: Mapper, size: int) -> None:
         self._mapper, features = mapper, len(mapper.layout.numeric)
