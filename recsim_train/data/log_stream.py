@@ -10,7 +10,7 @@ from recsim_train.config.experiment import Data, Model
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.dealing import BatchStream, Dealt, training_rows
 from recsim_train.data.files import same_rows
-from recsim_train.data.input import files_of, layout_for, open_log
+from recsim_train.data.input import files_of, layout_for, open_log, to_convert
 from recsim_train.data.log import Log
 from recsim_train.data.malformed import Malformed
 from recsim_train.data.mapping import Mapper
@@ -60,10 +60,10 @@ def maker_of(model: Model, data: Data, paths: Sequence[str] | None = None) -> tu
 
 
 def decoded_rows(model: Model, data: Data, loops: int) -> float:
-    """As `Order.decoded`. Raises UserError."""
-    maker, log = maker_of(model, data)
-    if not log.whole:  # of a text that is yet to be converted
+    """As `Order.decoded`; 1 where a text is yet to be converted. Raises UserError."""
+    if next(to_convert(data), None) is not None:
         return 1.0
+    maker, log = maker_of(model, data)
     return Order(log.parts(*_training_rows(data, log, maker.path)), loops, 0).decoded
 
 
