@@ -403,18 +403,17 @@ def _requests(design: Design) -> int:
 
 def _reached(designs: Sequence[Design]) -> Callable[[Design], float]:
     """The share of its bound that a design is thought to reach: what those of its strategy do that
-    differ from it in the fewest settings, hosts apart."""
+    differ from it in the fewest settings, hosts apart; while there are none, all of it."""
     shares: dict[str, list[tuple[Mapping[str, object], float]]] = {}
     for design in designs:
         if design.eps and design.bound:
             own = shares.setdefault(design.kind, [])
             own.append((design.candidate.job.settings, min(1.0, design.eps / design.bound)))
-    usual = median(share for own in shares.values() for _, share in own) if shares else 1.0
 
     def reached(design: Design) -> float:
         own = shares.get(design.kind)
         if own is None:
-            return usual
+            return 1.0  # how loose a bound is differs from strategy to strategy
         settings = design.candidate.job.settings
         apart = [
             sum(known.get(name) != value for name, value in settings.items() if name != "hosts")

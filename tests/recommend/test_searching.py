@@ -232,6 +232,9 @@ def test_a_design_is_thought_to_reach_what_those_like_it_do(spaces: Spaces) -> N
     assert reached(designs[place[5, 1, 1]]) == 0.9  # whatever the hosts
     assert reached(designs[place[5, 2, 2]]) == 0.2
     assert reached(designs[place[5, 1, 2]]) == pytest.approx(0.55)  # as like the one as the other
+    # how loose a bound is says nothing of another strategy's
+    (other, *_) = spaces("strategy=allreduce", strategies="false", hosts=[4], **FEW).candidates
+    assert reached(Design(99, other)) == 1.0
 
 
 def following(designs: list[Design], space: Space, wanted: Demand) -> Design:
