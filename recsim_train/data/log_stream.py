@@ -61,7 +61,7 @@ def maker_of(model: Model, data: Data, paths: Sequence[str] | None = None) -> tu
 
 def decoded_rows(model: Model, data: Data, loops: int) -> float:
     """As `Order.decoded`; 1 where a text is yet to be converted. Raises UserError."""
-    if next(to_convert(data), None) is not None:
+    if next(to_convert(data.with_({"eval_path": None})), None) is not None:
         return 1.0
     maker, log = maker_of(model, data)
     return Order(log.parts(*_training_rows(data, log, maker.path)), loops, 0).decoded

@@ -114,7 +114,7 @@ class _Progress:
     def read(self, size: int) -> bytes:
         """The next bytes, fewer at the end only."""
         while (
-            len(self._ready.rstrip(b"\r\n")) < size
+            self._filled() < size
             and len(self._ready) < 2 * size  # more empty lines than that may be anything
             and not self._ended
         ):
@@ -125,12 +125,19 @@ class _Progress:
             if self.failure is not None:
                 del self._ready[self._ready.rfind(b"\n") + 1 :]
         if self._ended:
-            del self._ready[len(self._ready.rstrip(b"\r\n")) :]
+            del self._ready[self._filled() :]
         given = bytes(self._ready[:size])
         del self._ready[:size]
         if self._tell is not None:
             self._tell(min(self._raw.tell(), self._size), self._size)
         return given
+
+    def _filled(self) -> int:
+        """How many bytes are ready, without empty lines at their end."""
+        end = len(self._ready)
+        while end and self._ready[end - 1] in b"\r\n":
+            end -= 1
+        return end
 
     def _piece(self, size: int) -> bytes:
         """Some bytes; none: there are no more, or no more can be had."""

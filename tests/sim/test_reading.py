@@ -108,10 +108,10 @@ def test_what_is_decoded_for_several_loops_is_paid_by_each(
     cluster, found = clusters(prices=free | {"read_row": "1 us"}), []
     for group in (2000, 8000):
         data, path = Synthetic(rows=8000), tmp_path / f"{group}.parquet"
-        roles = {"trainers": 4}
-        plan = plans(
-            roles=roles, data={"path": (str(path),), "eval_rows": 0}, simulation=NO_WHAT_IF
-        )
+        # files of held-out rows are none that loops read
+        held_out = {"eval_path": ("never-opened.parquet",), "eval_rows": 9}
+        own = {"path": (str(path),), **held_out}
+        plan = plans(roles={"trainers": 4}, data=own, simulation=NO_WHAT_IF)
         write_generated(path, plan.experiment.model, data, data.rows, group=group)
         found.append(read_seconds(simulate(plan, cluster)))
     # of one group the four decode 1 to 4 quarters, 2.5 times their own; that is 40 % of all
