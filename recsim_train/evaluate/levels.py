@@ -189,17 +189,22 @@ def overrides(case: Case, level: Level, like: Folding | None = None) -> dict[str
     steps, few, asked = level.steps, level.few, level.what_if
     changes: dict[str, Any] = {}
     most, counted, warmup = _most(case, few, like), steps.most, rules.warmup_steps
+    least, period = steps.least, 1
     if steps.requests is not None:
+        if case.plan.topology.period <= (steps.most or 1):
+            period = case.plan.topology.period
+        least = whole(least, period)
         counted = as_many(case.plan, steps, (most or 1) / case.experiment.roles.trainers)
+        counted = whole(counted, period)
         warmup = min(warmup, counted - 1)
-    if steps.warmup is not None:
-        changes["training.warmup_steps"] = min(steps.warmup, warmup)
+    if steps.warmup is not None:  # whole periods too: some strategies meet once more at the end
+        changes["training.warmup_steps"] = whole(min(steps.warmup, warmup), period)
     if steps.ends and counted is not None:
         changes["training.steps"] = min(counted, rules.steps)
     if steps.precision is not None:
         changes |= {
             "simulation.precision": steps.precision,
-            "simulation.minimum_steps": steps.least,
+            "simulation.minimum_steps": least,
         }
     if most is not None:
         changes["simulation.fold_above"] = most
@@ -237,6 +242,11 @@ def _most(case: Case, few: Few, like: Folding | None) -> int | None:
         return trainers_of(case.plan, few)
     owned = few.owners is not None and case.plan.topology.cache is not None
     return few.owners if owned else few.trainers
+
+
+def whole(steps: int, period: int) -> int:
+    """So many iterations, or as many more as whole periods have."""
+    return ceil(steps / period) * period
 
 
 def as_many(plan: Plan, steps: Length, share: float = 1.0) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import ceil, log1p
+from math import log1p
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.elasticity import elasticities
-from recsim_train.evaluate.levels import HALVED, at
+from recsim_train.evaluate.levels import HALVED, at, whole
 from recsim_train.evaluate.phases import Base, OtherPhase, out_of_step, passing_otherwise
 from recsim_train.evaluate.simulations import (
     compared_steps,
@@ -90,8 +90,8 @@ def _ask(
 ) -> None:
     """Add what would change a prediction, and how far calibration's errors carry."""
     outcome, wanted = compared.outcome, case.experiment.simulation.what_if_steps or 0
-    if simulated.period <= 2 * wanted:  # whole periods
-        wanted = ceil(wanted / simulated.period) * simulated.period
+    if (period := case.plan.topology.period) <= 2 * wanted:
+        wanted = whole(wanted, period)
     if not case.plan.topology.steady:
         outcome.warn(
             [

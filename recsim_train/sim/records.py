@@ -69,27 +69,6 @@ class Records:
             found = self._series[key] = Series(self, key, self._kept.setdefault(instance, [0]))
         return found
 
-    def period(self, first: int, stop: int) -> int:
-        """After how many iterations the first training loop does the same effects again.
-
-        Looked for in its iterations ``first`` to ``stop`` (exclusive), which must hold two periods;
-        otherwise 1.
-        """
-        if not self.iterations:
-            return 1
-        loop = self.iterations[0].loop
-        rows: dict[str, list[int]] = {}  # how often each effect is done, by whatever name
-        for key, series in self._series.items():
-            if f"{key.instance}.{key.loop}" == loop:
-                row = rows.setdefault(key.effect, [0] * (stop - first))
-                for iteration, total in series.by_iteration.items():
-                    if first <= iteration < stop:
-                        row[iteration - first] += total.count
-        for period in range(1, (stop - first) // 2 + 1):
-            if all(row[period:] == row[:-period] for row in rows.values()):
-                return period
-        return 1
-
     def done(self) -> Counter[tuple[str, str, str]]:
         """By process, loop and effect: how often, but for what is served for others."""
         found: Counter[tuple[str, str, str]] = Counter()

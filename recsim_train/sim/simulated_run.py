@@ -62,8 +62,6 @@ class SimulatedRun:
         self._window: tuple[Snapshot, Snapshot] | None = None
         """What the estimate covers."""
         self._all: list[Iteration] = []
-        self.period = 1
-        """Steps after which the loops do the same again, as far as a settled run shows it."""
         self.booked: Booked = {}
         """CPU seconds of the counted window, once its bounds are known."""
         """The resource that is used most, of those that training waits for; None: not known yet."""
@@ -122,7 +120,6 @@ class SimulatedRun:
             enough = enough or done
             # of the last steps servers may still be at work, but the estimate has them
             self._window = self._while_all_go_on(enough)
-            self.period = runtime.records.period(warmup, warmup + enough)
             outcome.speed = self.within(enough)
         say_surroundings(outcome, runtime, done, aborted)
         return outcome
@@ -209,7 +206,7 @@ class SimulatedRun:
         last = warmup + steps
         while last > warmup + 1 and closings[last][0] > known:
             last -= 1
-        period = self.runtime.records.period(warmup, warmup + steps)
+        period = self.plan.topology.period
         last -= (last - warmup) % period if last - warmup >= period else 0
         first = closings[warmup] if warmup else self.runtime.snapshots()[0]
         return first, closings[last]

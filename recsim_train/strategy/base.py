@@ -152,6 +152,7 @@ class Topology:
     ``thresholded``: the effect, if any, that carries what passes a threshold: its size depends on
     the data. ``residual``: whether every loop then keeps what it has not sent [dense parameters].
     ``steady``: whether later steps are like earlier ones; where not, a prediction runs all of them.
+    ``period``: after how many steps a loop does the same again.
     ``ahead``: batches that each training loop has prepared besides the present one, looked up or,
     where there is a ``cache``, as ids: what memory is counted by.
     """
@@ -165,6 +166,7 @@ class Topology:
     thresholded: str | None = None
     residual: bool = True
     steady: bool = True
+    period: int = 1
     cache: RowCache | None = None
     ahead: int = 0
 

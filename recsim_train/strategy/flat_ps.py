@@ -55,6 +55,7 @@ class FlatPS(Prefetching):
             services=(self.compression.embedding(self.pooling), DenseService()),
             thresholded="push" if self.compression.sparse else None,
             residual=self.mode == "downpour",
+            period=self.every,
             ahead=self.prefetch,
         )
 

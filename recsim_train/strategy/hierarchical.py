@@ -167,6 +167,7 @@ class Hierarchical(Tagging, Prefetching):
             ),
             barriers=(LocalBarrier(SYNCHRONISED, ("worker", "shadow")),) if shadow else (),
             net=self.request(self.compression, self.outer, self.every),
+            period=1 if self.beside or not self.outer.meets else self.every,
             ahead=self.prefetch,
         )
 

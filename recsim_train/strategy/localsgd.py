@@ -48,6 +48,7 @@ class LocalSGD(Prefetching):
             services=(self.compression.embedding(self.pooling, "together"),),
             groups=(Group(TRAINERS, loop="worker"),),
             steady=not self.switch,
+            period=self.every,
             ahead=self.prefetch,
         )
 

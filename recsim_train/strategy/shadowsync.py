@@ -69,6 +69,7 @@ class ShadowSync(Prefetching):
     def topology(self, threads: int) -> Topology:
         embedding = self.compression.embedding(self.pooling)
         worker = Loop("worker", copies=threads)
+        period = self.every if self.sync == "foreground" else 1
         if self.algorithm.on_servers:
             shadow = (Loop("shadow", consumes_batches=False),) if self.sync == "shadow" else ()
             return Topology(
@@ -76,6 +77,7 @@ class ShadowSync(Prefetching):
                 services=(embedding, DenseService()),
                 thresholded="push" if self.compression.sparse else None,
                 residual=False,
+                period=period,
                 ahead=self.prefetch,
             )
         beside = "shadow" if self.sync == "shadow" else "meeting"
@@ -85,6 +87,7 @@ class ShadowSync(Prefetching):
             services=(embedding,),
             groups=(Group(TRAINERS, loop=beside),),
             barriers=stop,
+            period=period,
             ahead=self.prefetch,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,7 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Table
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.records import Records
-from recsim_train.trace.record import Iteration, Outcome
+from recsim_train.trace.record import Outcome
 from tests.simulated import simulate
 
 
@@ -46,23 +46,51 @@ def test_an_early_end_counts_whole_periods(
     assert early == pytest.approx(whole, rel=1e-3)
 
 
-def test_a_period_is_seen_in_what_a_loop_does() -> None:
-    ledger = Records(0)
-    step = ledger.series("trainer[0]", "worker[0]", "compute", "forward")
-    meet = ledger.series("trainer[0]", "worker[0]", "all_reduce", "everyone")
-    other = ledger.series("trainer[1]", "worker[0]", "push", "dense")
-    assert ledger.period(0, 12) == 1
-    for iteration in range(20):
-        step.add(iteration, 0.0, 1.0, 0)
-        if iteration % 4 == 3:
-            meet.add(iteration, 0.0, 1.0, 0)
-        if iteration % 7 == 0:
-            other.add(iteration, 0.0, 1.0, 0)
-        ledger.iterations.append(Iteration("trainer[0].worker[0]", iteration, 0.0, 1.0))
-    assert ledger.period(0, 20) == 4
-    assert ledger.period(1, 10) == 4
-    assert ledger.period(1, 8) == 1  # too short to show it
-    assert ledger.period(0, 3) == 1
+@pytest.mark.parametrize(
+    ("strategy", "options", "trainers"),
+    [
+        ("localsgd", {"every": 4}, 2),
+        ("allreduce", {}, 2),
+        ("flat_ps", {"every": 3}, 2),
+        ("flat_ps", {"mode": "easgd", "every": 5}, 2),
+        ("shadowsync", {"algorithm": "easgd", "sync": "foreground", "every": 3}, 2),
+        ("shadowsync", {"algorithm": "ma", "sync": "foreground", "every": 4}, 2),
+        ("shadowsync", {"algorithm": "ma", "every": 4}, 2),
+        ("hierarchical", {"hosts": 2, "outer": "ma", "sync": "foreground", "every": 3}, 4),
+        ("hierarchical", {"hosts": 2, "outer": "ma", "every": 3}, 4),
+        ("hierarchical", {"hosts": 2, "outer": "none", "sync": "foreground", "every": 3}, 2),
+        ("des", {}, 2),
+        ("scalefreectr", {}, 2),
+    ],
+)
+def test_a_topology_says_after_how_many_steps_a_loop_does_the_same(
+    plans: Callable[..., Plan],
+    clusters: Callable[..., Cluster],
+    outcome_of: Callable[..., Outcome],
+    strategy: str,
+    options: dict[str, Any],
+    trainers: int,
+) -> None:
+    servers = {
+        "trainers": trainers,
+        "embedding_servers": int(strategy not in ("des", "scalefreectr")),
+    }
+    plan = plans(
+        strategy,
+        options,
+        training={"steps": 30, "warmup_steps": 6, "threads": 1},
+        roles=servers | {"dense_servers": int(options.get("mode", "") == "easgd")},
+        simulation={"precision": "0 %"},
+    )
+    outcome = outcome_of(plan, clusters())
+    first = outcome.iterations[0].loop
+    done: dict[int, Counter[str]] = defaultdict(Counter)
+    for span in outcome.spans:
+        if f"{span.instance}.{span.loop}" == first and 6 <= span.iteration < 30:
+            done[span.iteration][f"{span.effect} {span.name}"] += 1
+    steps = [done[n] for n in range(6, 30)]
+    alike = [k for k in range(1, 13) if all(a == b for a, b in zip(steps, steps[k:], strict=False))]
+    assert plan.topology.period == alike[0]
 
 
 def test_how_much_steps_differ_in_bytes_is_said(
