@@ -26,7 +26,7 @@ from recsim_train.strategy.base import (
     Topology,
     option,
 )
-from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Lookup, NextBatch
+from recsim_train.strategy.effects import AllGather, AllReduce, Compute, Lookup, batches
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 from recsim_train.trace.ledger import COLLECTIVES
 from recsim_train.workload.operations import MEETINGS
@@ -55,7 +55,7 @@ class Meet(Strategy):
 
     async def member(self) -> None:
         first = rows = None
-        while (batch := await NextBatch()) is not None:
+        async for batch in batches():
             if first is None or rows is None:
                 first, rows = batch, await Lookup(EMBEDDING, batch.ids)
             gradients = await Compute(FORWARD_BACKWARD, first, rows)

@@ -45,7 +45,7 @@ from recsim_train.strategy.base import (
     Topology,
     option,
 )
-from recsim_train.strategy.effects import Compute, Lookup, NextBatch, Pull, Push, Update
+from recsim_train.strategy.effects import Compute, Lookup, Pull, Push, Update, batches
 from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
 from recsim_train.trace.ledger import ASKING, READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
 from recsim_train.trace.record import Outcome
@@ -70,7 +70,7 @@ class Talk(Strategy):
 
     async def talker(self) -> None:
         dense = self.asks == "dense"
-        while (batch := await NextBatch()) is not None:
+        async for batch in batches():
             rows = await Lookup(EMBEDDING, batch.ids)
             if dense:
                 await Compute(LOAD, await Pull(DENSE))

@@ -16,7 +16,6 @@ from recsim_train.config.experiment import (
     Experiment,
     Gates,
     Model,
-    Recovery,
 )
 from recsim_train.config.formats import WITHOUT_PATH, unfit
 from recsim_train.config.measured import SHAPE, MeasuredOperation
@@ -351,14 +350,33 @@ def _check_traffic(background: Sequence[Traffic], racks: bool, mistakes: Mistake
             )
 
 
-def check_recovery(recovery: Recovery, mistakes: Mistakes) -> None:
+_RENAMED = {
+    "checkpoint_every": "checkpoint.every says it, of real runs too",
+    "checkpoint_write": "recovery.checkpoint_standstill says it",
+    "abort": "it is called stop",
+    "restart_all_from_checkpoint": "it is called restart",
+}
+"""What was said of checkpoints and policies before, and how it is now."""
+
+
+def write_out_recovery(raw: object, mistakes: Mistakes) -> object:
+    """Name what is called otherwise by now; without it."""
+    if not isinstance(raw, dict):
+        return raw
+    for key in raw.keys() & _RENAMED.keys():
+        mistakes.add(("recovery", key), f"unknown key; {_RENAMED[key]}", at_key=True)
+    if (policy := raw.get("policy")) in _RENAMED:
+        mistakes.add(("recovery", "policy"), f"unknown policy {policy}; {_RENAMED[policy]}")
+    return {k: v for k, v in raw.items() if k not in _RENAMED and str(v) not in _RENAMED}
+
+
+def check_recovery(experiment: Experiment, mistakes: Mistakes) -> None:
     """Checkpoints where they are needed."""
-    every = recovery.checkpoint_every
-    path = ("recovery", "checkpoint_every")
-    if every is None and recovery.policy == "restart_all_from_checkpoint":
-        mistakes.add(path, "missing; restart_all_from_checkpoint needs checkpoints")
-    if every is None and recovery.checkpoint_write > 0:
-        mistakes.add(path, "missing; checkpoint_write says how long checkpoints take")
+    recovery, path = experiment.recovery, ("checkpoint", "every")
+    if experiment.checkpoint.every is None and recovery.policy == "restart":
+        mistakes.add(path, "missing; recovery.policy restart needs checkpoints")
+    if experiment.checkpoint.every is None and recovery.checkpoint_standstill > 0:
+        mistakes.add(path, "missing; recovery.checkpoint_standstill says how long they take")
 
 
 def check_gates(gates: Gates, mistakes: Mistakes) -> None:

@@ -12,12 +12,14 @@ from recsim_train.config.sweep import Search, Sweep
 from recsim_train.config.units import (
     Count,
     Duration,
+    Every,
     Names,
     Positive,
     PositiveDuration,
     Rows,
     Section,
     Share,
+    every_of,
 )
 
 Tier = Literal["machine", "emulated"]
@@ -300,18 +302,42 @@ class Simulation(Section):
     each point of a sweep; else 16 where trainers are folded, all where they are not."""
 
 
+class Checkpoint(Section):
+    """What a run keeps to go on from, and the model that comes out of it."""
+
+    every: Every | None = None
+    """Time, or iterations of each training loop, between two checkpoints, such as "10 min" or
+    "1000 steps"; there is one at the end, too. none: there are none."""
+    keep: Positive = 3
+    """Of complete ones, the last so many; older ones are removed."""
+    path: str | None = None
+    """The folder in which a run's folder of checkpoints is made; on several machines one that all
+    of them see. none: where its results go."""
+
+    @property
+    def every_steps(self) -> int | None:
+        """Iterations between two."""
+        found = every_of(self.every or "")
+        return found if isinstance(found, int) else None
+
+    @property
+    def every_seconds(self) -> float | None:
+        """Seconds between two."""
+        found = every_of(self.every or "")
+        return found if isinstance(found, float) else None
+
+
 class Recovery(Section):
     """What the job does when a host of the profile fails. The simulator only: a real run ends when
-    one of its processes dies."""
+    one of its processes dies, and ``--resume`` goes on from its last checkpoint."""
 
-    policy: Literal["abort", "restart_all_from_checkpoint", "continue_without"] = "abort"
-    """abort: the run ends; restart_all_from_checkpoint: all stop until the host is back, and what
-    was done since the last checkpoint is lost; continue_without: the others go on as far as they
-    do not need the host."""
-    checkpoint_every: PositiveDuration | None = None
-    """Time of training between two checkpoints; none: there are none."""
-    checkpoint_write: Duration = 0.0
-    """How long all stop while a checkpoint is written."""
+    policy: Literal["stop", "restart", "continue_without"] = "stop"
+    """stop: the run ends; restart: all stop until the host is back, and what was done since the
+    last checkpoint is lost; continue_without: the others go on as far as they do not need the
+    host."""
+    checkpoint_standstill: Duration = 0.0
+    """How long all stop for a checkpoint; a real run copies what it holds, and writes the copy
+    while it goes on."""
 
 
 class Execution(Section):
@@ -359,6 +385,7 @@ class Experiment(Section):
     seed: Count = 1
     """Seed of initial weights and of everything random."""
     simulation: Simulation = Simulation()
+    checkpoint: Checkpoint = Checkpoint()
     recovery: Recovery = Recovery()
     execution: Execution = Execution()
     sweep: Sweep | None = None

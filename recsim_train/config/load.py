@@ -17,6 +17,7 @@ from recsim_train.config.checks import (
     check_recovery,
     check_size,
     write_out_data,
+    write_out_recovery,
 )
 from recsim_train.config.experiment import Data, Experiment, Model, Validation
 from recsim_train.config.options import Schemas, write_out_strategies
@@ -166,6 +167,8 @@ def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistake
     data = _without_empty_sections(Experiment, document.data)
     if "data" in data:
         data["data"] = write_out_data(data["data"], mistakes)
+    if "recovery" in data:
+        data["recovery"] = write_out_recovery(data["recovery"], mistakes)
     model = write_out_model(data.pop("model", None), data.get("data"), mistakes)
     strategies = write_out_strategies(data.pop("strategy", None), schemas, mistakes)
     if "strategies" in data:
@@ -193,7 +196,7 @@ def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistake
         if experiment.simulation.precision >= 1.0:
             mistakes.add(("simulation", "precision"), "expected a share below 100 %")
         check_size(experiment, mistakes)
-        check_recovery(experiment.recovery, mistakes)
+        check_recovery(experiment, mistakes)
         if experiment.validation is not None:
             check_gates(experiment.validation.gates, mistakes)
     mistakes.raise_any()

@@ -213,6 +213,33 @@ PositiveDuration = Annotated[
 """Seconds, above 0."""
 Share = Annotated[float, SHARE, BeforeValidator(SHARE.read), WithJsonSchema(SHARE.json_schema())]
 """A fraction of one, written in per cent."""
+
+
+def every_of(text: str) -> int | float | None:
+    """How often: of "1000 steps" the number, of "10 min" the seconds; of nothing nothing.
+
+    Raises ValueError with one sentence that says what was expected.
+    """
+    if not text:
+        return None
+    if match := re.fullmatch(r"\s*(\d(?:_?\d)*)\s*steps?\s*", text):
+        if not int(match[1]):
+            raise ValueError("expected at least 1 step")
+        return int(match[1])
+    try:
+        return DURATION.read_positive(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; or a number of steps such as '1000 steps'") from None
+
+
+def _every(value: object) -> str:
+    if not isinstance(value, str) or every_of(value) is None:
+        raise ValueError("expected a duration such as '10 min', or a number of steps, '1000 steps'")
+    return value
+
+
+Every = Annotated[str, BeforeValidator(_every)]
+"""A duration, or a number of steps, as it was written."""
 Names = Annotated[
     tuple[str, ...],
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),

@@ -30,13 +30,14 @@ class Dealt(NamedTuple):
     positions: Sequence[int]
     total: int
     iterations: int
+    first: int = 0
 
 
 class BatchStream(AbstractContextManager["BatchStream"]):
     """Batches for some loops, in stream order; an iterator and a context manager."""
 
     def __init__(self, dealt: Dealt) -> None:
-        self.batch_size, positions, total, iterations = dealt
+        self.batch_size, positions, total, iterations, first = dealt
         if not all(0 <= p < total for p in positions) or len(set(positions)) < len(positions):
             raise ValueError(f"positions {list(positions)} are not distinct places among {total}")
         self.malformed = Malformed()
@@ -44,7 +45,7 @@ class BatchStream(AbstractContextManager["BatchStream"]):
         self.rows = 0
         """Examples in the batches made so far."""
         order = sorted(positions)
-        self._places = ((p, k) for k in range(iterations) for p in order)
+        self._places = ((p, k) for k in range(first, iterations) for p in order)
         self._total = total
 
     @property

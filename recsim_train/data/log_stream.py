@@ -31,7 +31,8 @@ class LogStream(BatchStream):
         self.malformed = self._maker.malformed
         parts = log.parts(*_training_rows(data, log, self._maker.path))
         order = Order(parts, dealt.total, seed, data.shuffle)
-        self._loops = {p: LoopRows(self._maker, order, p) for p in dealt.positions}
+        done = dealt.first * dealt.batch_size
+        self._loops = {p: LoopRows(self._maker, order, p, done) for p in dealt.positions}
 
     @property
     def epochs(self) -> int:

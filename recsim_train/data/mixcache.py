@@ -115,11 +115,15 @@ class SlotMap:
         slots[missing] = places
         return Probed(slots, missing, evicted, leave)
 
-    def flush(self) -> tuple[Numbers, Numbers]:
-        """(all cached rows, sorted, their slots); the cache is empty afterwards."""
+    def held(self) -> tuple[Numbers, Numbers]:
+        """(all cached rows, sorted, their slots)."""
         rows = self._row[: self.filled]
         order = np.argsort(rows)
-        rows = rows[order]
+        return rows[order], order
+
+    def flush(self) -> tuple[Numbers, Numbers]:
+        """As `held`; the cache is empty afterwards."""
+        rows, order = self.held()
         self._slot[rows] = 0
         self._used[: self.filled] = NEVER
         self.filled = 0

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count, groupby
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,17 @@ class Turn(NamedTuple):
 
     epoch: int
     part: GroupPart
+
+
+class Place(NamedTuple):
+    """Where a loop goes on."""
+
+    turns: Iterator[Turn]
+    """From the first row of its window on."""
+    window: int
+    """The window's number."""
+    row: int
+    """Its first row that is not done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,25 @@ class Order:
             if self.shuffle and epoch != last:
                 last, order = epoch, self._drawn(epoch).permutation(len(units))
             yield Turn(epoch, units[order[place % len(units)]])
+
+    def place(self, loop: int, done: int, size: int) -> Place:
+        """After so many rows of a loop, in windows of at most ``size``; nothing is read."""
+        epochs = groupby(self.turns(loop), key=lambda turn: turn.epoch)
+        window = 0
+        for _, turns in epochs:  # a window ends with its epoch
+            own = list(turns)
+            rows = sum(turn.part.rows for turn in own)
+            if done < rows:
+                break
+            done, window = done - rows, window + ceil(rows / size)
+        whole, row = divmod(done, size)
+        before = whole * size
+        while before and before >= own[0].part.rows:
+            before -= own.pop(0).part.rows
+        (epoch, (group, begin, stop)), *others = own
+        rest = [Turn(epoch, GroupPart(group, begin + before, stop)), *others]
+        following = chain.from_iterable(turns for _, turns in epochs)
+        return Place(chain(rest, following), window + whole, row)
 
     def window(self, loop: int, number: int, rows: int) -> NDArray[np.int64]:
         """In which order a loop's window ``number`` is taken, which has so many rows."""

@@ -123,12 +123,15 @@ class Flow:
 class LoopRows:
     """The endless examples of one loop: window by window, each in an order of its own."""
 
-    def __init__(self, maker: Maker, order: Order, loop: int) -> None:
+    def __init__(self, maker: Maker, order: Order, loop: int, done: int = 0) -> None:
+        """``done``: rows of them that are left out."""
         self._maker, self._order, self._loop = maker, order, loop
-        self._flow = Flow(maker.log, order.turns(loop))
         self._size = WINDOW if order.shuffle else PIECE
+        place = order.place(loop, done, self._size)
+        self._flow = Flow(maker.log, place.turns)
         self._next, self._spare = (Room(maker.mapper, self._size) for _ in range(2))
-        self._number = self._at = self._epoch = 0
+        self._number, self._first = place.window, place.row
+        self._at = self._epoch = 0
         self._now: Mapped | None = None
         self._rows = np.zeros(0, np.int64)
         self.epochs = 0
@@ -163,5 +166,5 @@ class LoopRows:
         self._rows = self._order.window(self._loop, self._number, self._next.rows)
         self._now = self._next.taken()
         self._next, self._spare = self._spare, self._next
-        self._number, self._at = self._number + 1, 0
+        self._number, self._at, self._first = self._number + 1, self._first, 0
         self.epochs = self._epoch + 1

@@ -39,7 +39,8 @@ class _GeneratedStream(BatchStream):
         self._first, self._rows = generated_rows(data)
         self._last_row = -1
         order = sorted(dealt.positions)
-        numbers = (k * dealt.total + p for k in range(dealt.iterations) for p in order)
+        steps = range(dealt.first, dealt.iterations)
+        numbers = (k * dealt.total + p for k in steps for p in order)
         self._ahead = self._batches(numbers, ids_only)
 
     def _batches(self, numbers: Iterator[int], ids_only: bool) -> Iterator[NumpyBatch]:
@@ -69,8 +70,9 @@ def open_stream(
     iterations: int,
     seed: int,
     ids_only: bool = False,
+    first: int = 0,
 ) -> BatchStream:
-    """The batches of so many iterations for some loops.
+    """The batches of so many iterations for some loops, those before the ``first`` left out.
 
     ``positions``: the loops' places, out of ``total`` that share the stream. Batches come in stream
     order: iteration by iteration, within one by position. ``seed``: the experiment's, of a log's
@@ -80,7 +82,7 @@ def open_stream(
     iterating RunFailed, for a file that ends early, cannot be read on, has a whole batch without
     one well-formed row, or more malformed rows than `Data.malformed_limit`.
     """
-    dealt = Dealt(batch_size, positions, total, iterations)
+    dealt = Dealt(batch_size, positions, total, iterations, first)
     if data.path is not None:
         from recsim_train.data.log_stream import LogStream  # with it comes pyarrow
 

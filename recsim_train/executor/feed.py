@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate, count, islice
 from typing import cast
 
 import numpy as np
@@ -34,8 +34,9 @@ from recsim_train.trace.record import Recorder, Span
 from recsim_train.workload.reading import together
 
 
-def to_batch(model: Model, found: NumpyBatch) -> Batch:
-    """The batch as values of the real world; tensors share the arrays' memory."""
+def to_batch(model: Model, found: NumpyBatch, number: int = 0) -> Batch:
+    """The batch as values of the real world; tensors share the arrays' memory. ``number``: as
+    `Batch` has it."""
     size, dtype = found.size, dtype_of(model)
     varying = iter(found.lengths.reshape(-1, size))
     lengths = tuple(
@@ -49,13 +50,13 @@ def to_batch(model: Model, found: NumpyBatch) -> Batch:
         torch.from_numpy(found.dense).to(dtype), torch.from_numpy(found.labels).to(dtype)
     )
     ids = RealIds(torch.from_numpy(found.ids), tuple(accumulate(counts, initial=0)), lengths, size)
-    return Batch(size, ids, features)
+    return Batch(size, ids, features, number)
 
 
 def stream_of(
-    plan: Plan, loops: Sequence[LoopId], reading: Reading
+    plan: Plan, loops: Sequence[LoopId], reading: Reading, first: int
 ) -> Iterator[tuple[LoopId, int, NumpyBatch]]:
-    """(loop, iteration, batch) of the given loops, in stream order."""
+    """(loop, iteration, batch) of the given loops, in stream order, from iteration ``first`` on."""
     places: dict[int, list[LoopId]] = {}
     for loop in loops:
         places.setdefault(plan.positions[loop], []).append(loop)
@@ -68,6 +69,7 @@ def stream_of(
         total=plan.streams,
         iterations=spec.training.warmup_steps + spec.training.steps,
         seed=spec.seed,
+        first=first,
     ) as stream:
         reading.malformed = stream.malformed
         for position, iteration, batch in stream:
@@ -76,21 +78,25 @@ def stream_of(
                 yield loop, iteration, batch
 
 
-def read_batches(model: Model, made: Iterator[NumpyBatch], count: int, ready: list[Fed]) -> None:
+def read_batches(
+    model: Model, made: Iterator[tuple[int, NumpyBatch]], count: int, ready: list[Fed]
+) -> None:
     """Put the next ``count`` batches into ``ready``, fewer at the end: what a reader thread beside
     a loop does at a time. Between two small ones the loop would have driven its code and data from
     the core's caches."""
-    for found in islice(made, count):
-        ready.append(to_batch(model, found))
+    for number, found in islice(made, count):
+        ready.append(to_batch(model, found, number))
 
 
-def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) -> threading.Thread:
-    """A reader thread inside the trainer, for one loop."""
+def read_in_thread(
+    plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading, first: int
+) -> threading.Thread:
+    """A reader thread inside the trainer, for one loop, from iteration ``first`` on."""
     ready: list[Fed] = []
 
     @book("reader", READING)
     def body() -> None:
-        made = (batch for _, _, batch in stream_of(plan, [loop], reading))
+        made = ((number, batch) for _, number, batch in stream_of(plan, [loop], reading, first))
         while feed.room():
             read_batches(plan.experiment.model, made, together(plan.examples), ready)
             if not ready:
@@ -103,9 +109,10 @@ def read_in_thread(plan: Plan, loop: LoopId, feed: QueueFeed, reading: Reading) 
 
 
 def receive_in_thread(
-    plan: Plan, loop: LoopId, feed: QueueFeed, group: dist.ProcessGroup
+    plan: Plan, loop: LoopId, feed: QueueFeed, group: dist.ProcessGroup, first: int
 ) -> threading.Thread:
-    """A trainer's thread that takes one loop's batches from its reader process."""
+    """A trainer's thread that takes one loop's batches from its reader process, the ``first`` of
+    which is that of this iteration."""
     reader = plan.reader_of(loop)
     assert reader is not None
     source, tag = plan.rank(reader), _tag(plan, loop)
@@ -113,14 +120,14 @@ def receive_in_thread(
     def body() -> None:
         size = torch.empty(1, dtype=torch.int64)
         with book("receiver", TRANSPORT):
-            while True:
+            for number in count(first):
                 dist.recv(size, source, group=group, tag=tag)
                 if not int(size):
                     break
                 try:
                     buffer = _room(int(size))
                     dist.recv(buffer, source, group=group, tag=tag + 1)
-                    batch = to_batch(plan.experiment.model, received(plan, buffer))
+                    batch = to_batch(plan.experiment.model, received(plan, buffer), number)
                 except ValueError as error:
                     raise RunFailed(f"{reader.name} sent no batch: {error}") from error
                 if not feed.room():
@@ -174,9 +181,12 @@ class ReaderProcess:
         new_recorder: Callable[[], Recorder],
         failed: Callable[[BaseException], None],
         stopped: Stopped,
+        first: int,
     ) -> None:
-        """``stopped``: whether any thread of this process has ``failed``."""
+        """``stopped``: whether any thread of this process has ``failed``; ``first``: the iteration
+        that is begun with."""
         self.plan, self.instance, self.group, self.clock = plan, instance, group, clock
+        self._first = first
         self.failed = failed
         self.reading = Reading()
         self.loops = [
@@ -199,7 +209,7 @@ class ReaderProcess:
 
     @book("reader", READING)
     def _parse(self) -> None:
-        for loop, iteration, batch in stream_of(self.plan, self.loops, self.reading):
+        for loop, iteration, batch in stream_of(self.plan, self.loops, self.reading, self._first):
             self._queues[loop].put((iteration, batch))
         for loop in self.loops:
             self._queues[loop].put(None)

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from recsim_train.data.malformed import Malformed
 from recsim_train.placement.plan import Plan
-from recsim_train.trace.facts import Cached, Clocks
+from recsim_train.trace.facts import Cached, CheckpointMade, Clocks
 from recsim_train.trace.ledger import Sample
 from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
@@ -103,6 +103,8 @@ class ProcessPart:
     """None without a cache."""
     clocks: Clocks | None = None
     """None: its clock is rank 0's."""
+    checkpoints: list[CheckpointMade] = field(default_factory=list)
+    """Of the first process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recsim_train.executor.books import booked
+from recsim_train.executor.checkpoint.halts import Halts
 from recsim_train.executor.link.gloo import Collective
 from recsim_train.executor.operations import KERNELS
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
@@ -16,6 +17,8 @@ from recsim_train.executor.worker import Worker
 from recsim_train.strategy import effects
 from recsim_train.strategy.base import Loop, Program, Topology
 from recsim_train.strategy.driver import Driver
+from recsim_train.strategy.effects import LATER, Later
+from recsim_train.strategy.values import Batch
 from recsim_train.trace.ledger import ASKING
 from recsim_train.trace.record import Iteration, Recorder, Span, Sync, lane
 
@@ -46,6 +49,8 @@ class LoopContext:
     """Once it runs."""
     ahead: int = 0
     """Iterations until the one that a request is for."""
+    halts: Halts | None = None
+    """Where it stands still for checkpoints; None: there are none."""
 
     @property
     def name(self) -> str:
@@ -67,7 +72,16 @@ class LoopContext:
     def drive(self, program: Program) -> Driver:
         """The driver of a program in this loop."""
         self.driver = Driver(self.name, self.definition, self.topology, program, self.clock, self)
+        if not self.definition.background:
+            self.driver.iteration += self.done  # before it began
         return self.driver
+
+    def next_batch(self, held: int) -> Batch | Later | None:
+        """See `NextBatch`."""
+        assert self.feed is not None
+        if self.halts is not None and not self.halts.take(self.name, held):
+            return LATER
+        return self.feed.next()
 
     # -- what its driver tells -------------------------------------------------------------
 
@@ -77,6 +91,8 @@ class LoopContext:
     def ends(self, iteration: int, began: float, now: float) -> None:
         if self.definition.training:
             self.progress.ended()
+            if self.halts is not None:
+                self.halts.ended(self.name, iteration + 1)
         if self.recorder is None or not (self.definition.trains or self.definition.background):
             return
         self.done = iteration + 1
@@ -143,7 +159,7 @@ def _start(context: LoopContext, effect: effects.Start[object]) -> Done:
 
 
 PERFORM: dict[type, Callable[..., Done]] = {
-    effects.NextBatch: lambda c, _: (c.feed.next(), 0),
+    effects.NextBatch: lambda c, effect: (c.next_batch(effect.held), 0),
     effects.NextItem: lambda c, effect: (c.queues[effect.queue].take(), 0),
     effects.NextRound: lambda c, effect: (
         effect.last if effect.group is None else c.collectives[effect.group].agree(effect.last),

@@ -131,15 +131,15 @@ class RealSlots(Slots):
 class MixCache:
     """One trainer's cached rows [slots, dim] and their optimizer's state [slots]."""
 
-    def __init__(self, plan: Plan, trainer: int) -> None:
+    def __init__(self, plan: Plan, trainer: int, first: int = 0) -> None:
+        """``first``: the iteration that the run begins with."""
         spec, self.trainer = plan.experiment, trainer
         self.map: SlotMap = slot_map(plan, trainer)
         self.owner = ownership(plan, trainer)
         self.bases = first_rows(table_rows(spec.model))
         self.held = EmbeddingState(spec.model, spec.training, spec.seed, ())
-        self._counted = range(
-            spec.training.warmup_steps, spec.training.warmup_steps + spec.training.steps
-        )
+        warmup, steps = spec.training.warmup_steps, spec.training.steps
+        self._counted = range(warmup - first, warmup + steps - first)
         self.probed = self.missed = self.evicted = 0
         """Rows in counted iterations."""
         self.make_room()

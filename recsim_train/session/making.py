@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recsim_train.checkpoints.going_on import clear_after, keeping_of
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.data.malformed import beyond
@@ -126,6 +127,9 @@ class RunMaker:
                 self._caller.progress(f"running {job.plan.strategy.kind}") as progress,
             ):
                 remove_at_the_end(Path(staging))
+                say = self._caller.say
+                keeping = keeping_of(job.plan, self._keep.out, resume=self._keep.resume, say=say)
+                clear_after(keeping)
                 before = self._speed()
                 with self._hosts(job) as hosts:
                     outcome = execute(
@@ -134,6 +138,7 @@ class RunMaker:
                         progress=progress,
                         hosts=hosts,
                         times=self._times(job),
+                        keeping=keeping,
                     )
         except (PartialRun, Interrupted) as error:
             if error.outcome is not None:

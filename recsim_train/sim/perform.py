@@ -33,7 +33,7 @@ def _next_batch(at: Trainer, loop: LoopState, effect: effects.NextBatch) -> Step
     ids, unique = at.world.counts.batch_counts(loop.position, number)
     size = at.plan.examples
     ghost = GhostIds(loop.position, number, ids, unique)
-    return Batch(size, ghost, GhostFeatures(size)), 0
+    return Batch(size, ghost, GhostFeatures(size), number), 0
 
 
 def _compute(at: Trainer, loop: LoopState, effect: effects.Compute[object]) -> Steps:

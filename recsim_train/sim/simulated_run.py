@@ -86,6 +86,7 @@ class SimulatedRun:
 
         def on_step(completed: int) -> None:
             nonlocal enough
+            runtime.machines.there.faults.done(completed)
             # an early stop would not see what happens rarely, nor loops that have done all
             if completed == total or runtime.machines.there.changing or runtime.first_done:
                 return

@@ -50,9 +50,7 @@ class AllReduceSGD(Strategy):
         return self.compression.problems(self.pooling)
 
     async def worker(self) -> None:
-        iteration = 0
         async for batch in batches():
             gradient = await learn(batch, self.pooling)
-            mean = await self.compression.all_reduce(gradient, TRAINERS, iteration)
+            mean = await self.compression.all_reduce(gradient, TRAINERS, batch.number)
             await Compute(APPLY, mean)
-            iteration += 1

@@ -30,7 +30,12 @@ class End:
     """What `NextItem` answers after the last item."""
 
 
+class Later:
+    """What `NextBatch` answers while batches that were taken early have to be computed first."""
+
+
 END: Final = End()
+LATER: Final = Later()
 
 
 class Effect(Generic[T]):
@@ -53,8 +58,11 @@ class Effect(Generic[T]):
 
 
 @dataclass(slots=True, eq=False)
-class NextBatch(Effect["Batch | None"]):
+class NextBatch(Effect["Batch | Later | None"]):
     """The next mini-batch of this loop from its bounded reader queue; ``None`` after the last.
+
+    Where a checkpoint is due before it, `LATER` as long as some are ``held``; then the loop stands
+    still here until the checkpoint is made.
 
     A new iteration begins with it, unless another queue paces the loop or it is taken ``early``,
     for a later one. ``held``: batches taken early that are still to be computed: where there are
@@ -385,7 +393,7 @@ LOCAL: tuple[type[Effect[Any]], ...] = (
 
 async def batches() -> AsyncIterator[Batch]:
     """``async for batch in batches()``: every mini-batch of this loop, in stream order."""
-    while (batch := await NextBatch()) is not None:
+    while isinstance(batch := await NextBatch(), Batch):
         yield batch
 
 

@@ -64,32 +64,32 @@ class FlatPS(Prefetching):
 
     async def worker(self) -> None:
         step = self.downpour_step if self.mode == "downpour" else self.easgd_step
-        iteration = 0
+        done = 0
         async for batch in prefetched(self.pooling, self.prefetch):
-            await step(batch, iteration)
-            iteration += 1
-        if self.mode == "downpour" and iteration % self.every:
-            await self.push_accumulated(iteration // self.every)
+            await step(batch)
+            done = batch.number + 1
+        if self.mode == "downpour" and done % self.every:
+            await self.push_accumulated(done // self.every)
 
-    async def downpour_step(self, batch: Batch, iteration: int) -> None:
-        if iteration % self.every == 0:
+    async def downpour_step(self, batch: Batch) -> None:
+        if batch.number % self.every == 0:
             await Compute(LOAD, await Pull(DENSE))
         gradient = await learn(batch, self.pooling)
         if self.every == 1:
-            await self.compression.push(DENSE, gradient, iteration)
+            await self.compression.push(DENSE, gradient, batch.number)
             return
         await Compute(APPLY, gradient)
         await Compute(ACCUMULATE, gradient)
-        if iteration % self.every == self.every - 1:
-            await self.push_accumulated(iteration // self.every)
+        if batch.number % self.every == self.every - 1:
+            await self.push_accumulated(batch.number // self.every)
 
     async def push_accumulated(self, number: int) -> None:
         await self.compression.push(DENSE, await Compute(DRAIN), number)
 
-    async def easgd_step(self, batch: Batch, iteration: int) -> None:
+    async def easgd_step(self, batch: Batch) -> None:
         await Compute(APPLY, await learn(batch, self.pooling))
-        if iteration % self.every == self.every - 1:
-            own = Round(TRAINERS, number=iteration // self.every, compression=self.compression)
+        if batch.number % self.every == self.every - 1:
+            own = Round(TRAINERS, number=batch.number // self.every, compression=self.compression)
             await Easgd(self.alpha).meet(Held(), own)
 
     async def finish(self) -> None:

@@ -176,11 +176,9 @@ class Hierarchical(Tagging, Prefetching):
 
     async def worker(self) -> None:
         foreground = self.outer.meets and not self.beside
-        iteration = 0
         async for batch in prefetched("server", self.prefetch):
             await learn_cut(self.place.net, batch, HOSTS)
-            iteration += 1
-            if foreground and iteration % self.every == 0:
+            if foreground and (batch.number + 1) % self.every == 0:
                 await self.meetings.meet()
         self.meetings.worker_ended()
         if self.beside:

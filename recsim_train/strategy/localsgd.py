@@ -61,18 +61,17 @@ class LocalSGD(Prefetching):
         return self.compression.problems(self.pooling)
 
     async def worker(self) -> None:
-        step = apart = 0
+        apart = 0
         async for batch in prefetched(self.pooling, self.prefetch):
             gradient = await learn(batch, self.pooling)
-            if step < self.switch:
+            if batch.number < self.switch:
                 await Compute(APPLY, await AllReduce(gradient, TRAINERS))
                 await Synced()
             else:
                 await Compute(APPLY, gradient)
-                apart = (apart + 1) % self.every
+                apart = (batch.number + 1 - self.switch) % self.every
                 if not apart:
                     await self.average()
-            step += 1
         if apart:
             await self.average()
 

@@ -98,12 +98,11 @@ class ShadowSync(Prefetching):
         ]
 
     async def worker(self) -> None:
-        iteration = 0
         async for batch in prefetched(self.pooling, self.prefetch):
             await Compute(APPLY, await learn(batch, self.pooling))
-            iteration += 1
-            if self.sync == "foreground" and iteration % self.every == 0:
-                await self.meetings.stop(iteration // self.every - 1, STOP)
+            number, rest = divmod(batch.number + 1, self.every)
+            if self.sync == "foreground" and not rest:
+                await self.meetings.stop(number - 1, STOP)
         self.meetings.worker_ended()
 
     async def shadow(self) -> None:

@@ -79,22 +79,27 @@ class prefetched:  # noqa: N801 - reads as a word: `async for batch in prefetche
 
     async def __anext__(self) -> Batch:
         await self._take(early=False)
-        while len(self._due) <= self._ahead and not self._ended:
-            await self._take(early=True)
+        while len(self._due) <= self._ahead and await self._take(early=True):
+            pass
         if not self._due:
             raise StopAsyncIteration
         return self._due.popleft()
 
-    async def _take(self, *, early: bool) -> None:
+    async def _take(self, *, early: bool) -> bool:
+        """Whether there was one."""
+        if self._ended and early:
+            return False
         held = len(self._due)
         batch = await NextBatch(early, held)
-        if batch is None:
-            self._ended = True
-        elif self._ahead:
+        if not isinstance(batch, Batch):
+            self._ended = batch is None
+            return False
+        if self._ahead:
             asked = await Start(Lookup(EMBEDDING, await ids_of(batch, self._pooling)), ahead=held)
-            self._due.append(AskedAhead(batch.size, batch.ids, batch.features, asked))
+            self._due.append(AskedAhead(batch.size, batch.ids, batch.features, batch.number, asked))
         else:
             self._due.append(batch)
+        return True
 
 
 async def learn(batch: Batch, pooling: Literal["server", "worker"]) -> Dense:

@@ -103,11 +103,16 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """One mini-batch of ``size`` examples."""
+    """One mini-batch of ``size`` examples.
+
+    ``number``: of its loop's batches, from 0 at the job's beginning. By it a program knows which
+    iteration it is in, also where it goes on from a checkpoint.
+    """
 
     size: int
     ids: Ids
     features: Features
+    number: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -162,6 +162,22 @@ class Reliability:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointMade:
+    """One checkpoint of a measurement, as its first process saw it."""
+
+    iteration: int
+    """That each training loop goes on with."""
+    still_seconds: float
+    """That the first process's loops stood still for it."""
+    seconds: float
+    """Until it was complete, from the end of that."""
+    bytes: int
+    """That the first process wrote of it."""
+    problem: str = ""
+    """Why it was not made."""
+
+
+@dataclass(frozen=True, slots=True)
 class HalfFolded:
     """The same prediction with half as many simulated trainers."""
 
@@ -439,6 +455,10 @@ class Facts:
     """None: the processes ran on this machine itself."""
     slept: dict[str, Slept] = field(default_factory=dict)
     """By process; empty: operations took what they take on this machine."""
+    checkpoints: list[CheckpointMade] = field(default_factory=list)
+    resumed_at: int | None = None
+    """The iteration with which the run went on from a checkpoint; None: it began at its
+    beginning."""
     core_waits: dict[str, float] = field(default_factory=dict)
     """Of emulated hosts: seconds of the counted window in which threads that could run waited for
     a core, by process."""

@@ -215,7 +215,7 @@ def masked_batch() -> tuple[Batch, RealIds, EmbeddingState]:
     labels = (torch.rand(batch, generator=draw) < 0.4).to(torch.float64)
     slices = [TableSlice(t, 0, table.rows) for t, table in enumerate(MODEL.tables)]
     state = EmbeddingState(MODEL, TRAINING, 3, slices)
-    return Batch(batch, ids, RealFeatures(dense, labels)), ids, state
+    return Batch(batch, ids, RealFeatures(dense, labels), 0), ids, state
 
 
 @pytest.mark.parametrize("over", ["table", "sample"])

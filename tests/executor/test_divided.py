@@ -133,7 +133,7 @@ def test_counts_of_other_nets(kind: str, batch: int) -> None:
     features = RealFeatures(torch.randn(batch, model.dense_features), torch.zeros(batch))
     rows = RealRows(torch.randn(12, batch, model.row_width), ids)
     with Counter() as counter:
-        kernels.forward_backward(worker, Batch(batch, ids, features), rows)
+        kernels.forward_backward(worker, Batch(batch, ids, features, 0), rows)
     found = len(counter.found)
     scope = Scope(model, Training(), batch=batch, tables=12, ids=12 * batch)
     counted = OPS["forward_backward"].divided(scope).wakes

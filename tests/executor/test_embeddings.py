@@ -218,7 +218,7 @@ def test_the_loss_is_the_mean_over_the_batch() -> None:
     pooled = torch.randn(4, BATCH, 2, generator=draw, dtype=torch.float64)
     worker = Worker(Replica(MODEL, Training(), 3), "server")
     ids, features = batch_ids(), RealFeatures(dense, labels)
-    kernels.forward_backward(worker, Batch(BATCH, ids, features), RealRows(pooled, ids))
+    kernels.forward_backward(worker, Batch(BATCH, ids, features, 0), RealRows(pooled, ids))
     with torch.no_grad():
         chance = 1 / (1 + np.exp(-worker.net.forward(dense, pooled).numpy()))
     wanted = -np.mean(np.log(np.where(labels.numpy() > 0.5, chance, 1 - chance)))

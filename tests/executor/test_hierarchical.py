@@ -112,7 +112,7 @@ def test_pooled_embeddings_that_cross_a_cut_are_masked_by_table(over: str) -> No
         ids = RealIds(torch.empty(0, dtype=torch.int64), (0,), (), batch)
         rows.append(held)
         passes.append(
-            TaggedPass(module, net, host, Batch(batch, ids, features), RealRows(held, ids))
+            TaggedPass(module, net, host, Batch(batch, ids, features, 0), RealRows(held, ids))
         )
     sent = [each.forward(0).tensors for each in passes]
     for host, each in enumerate(passes):

@@ -14,7 +14,7 @@ from tests.clock import until
 
 
 def batch() -> Batch:
-    return Batch(1, Ids(), Features())
+    return Batch(1, Ids(), Features(), 0)
 
 
 def never() -> bool:

@@ -65,7 +65,7 @@ class Watched:
 
     def give(self, worker: int, count: int) -> None:
         for _ in range(count):
-            self.feeds[worker].put(Batch(1, Ids(), Features()))
+            self.feeds[worker].put(Batch(1, Ids(), Features(), 0))
 
     def end(self, worker: int) -> None:
         self.feeds[worker].put(None)

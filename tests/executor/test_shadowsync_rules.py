@@ -159,7 +159,8 @@ class World:
         match effect:
             case effects.NextBatch():
                 loop.iteration += 1
-                return Batch(1, Ids(), Features()) if loop.iteration < self.steps else None
+                more = loop.iteration < self.steps
+                return Batch(1, Ids(), Features(), loop.iteration) if more else None
             case effects.Compute(operation=operation, arguments=arguments):
                 return self.compute(loop, operation.name, arguments)
             case effects.Exchange():

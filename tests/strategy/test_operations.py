@@ -26,7 +26,7 @@ def test_arguments_are_checked_by_number_and_type() -> None:
     assert TOWARDS.mistake((Dense(),)) == (
         "Compute(towards) takes (value: Dense, share: float), got (Dense)"
     )
-    batch = Batch(1, Ids(), Features())
+    batch = Batch(1, Ids(), Features(), 0)
     assert APPLY.mistake((batch,)) == "Compute(apply) takes (gradient: Dense), got (Batch)"
 
 

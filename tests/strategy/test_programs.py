@@ -30,14 +30,15 @@ def drive(program: Coroutine[Effect[Any], Any, None], batches: int) -> list[str]
     """Answer every effect with empty values; return what was asked, in order."""
     asked: list[str] = []
     answer: Any = None
+    number = -1
     while True:
         try:
             effect = program.send(answer)
         except StopIteration:
             return asked
         if isinstance(effect, NextBatch):
-            batches -= 1
-            answer = Batch(4, Ids(), Features()) if batches >= 0 else None
+            number += 1
+            answer = Batch(4, Ids(), Features(), number) if number < batches else None
             continue
         if isinstance(effect, Compute):
             asked.append(effect.operation.name)

@@ -31,7 +31,7 @@ from recsim_train.strategy.values import (
     Slots,
 )
 
-BATCH = Batch(4, Ids(), Features())
+BATCH = Batch(4, Ids(), Features(), 0)
 RESULTS: dict[str, object] = {
     "virtual_ids": Ids(),
     "probe": Probe(Slots(), Ids()),

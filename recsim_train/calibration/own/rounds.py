@@ -73,7 +73,8 @@ class Reads(Micro):
         done = next(self._rounds)
         for scope, stream in self._streams:
             if done % int(scope.batches) == 0:
-                made = partial(feed.read_batches, self.bench.model, stream, int(scope.batches), [])
+                numbered, model = enumerate(stream), self.bench.model
+                made = partial(feed.read_batches, model, numbered, int(scope.batches), [])
                 timed(
                     "reading", made, ids=scope.ids, batches=scope.batches, texts=scope.texts,
                     source=scope.source,

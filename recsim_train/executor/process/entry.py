@@ -24,6 +24,7 @@ from types import FrameType
 
 import cloudpickle
 
+from recsim_train.checkpoints.going_on import NONE_KEPT, Keeping
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import StrategyChoice
 from recsim_train.executor.link.rendezvous import make_group
@@ -150,7 +151,7 @@ class Legacy:
 
 def run_role(staging: Path, rank: int) -> None:
     """The role's whole life; what goes wrong in it ends the process with exit code 1."""
-    plan, emulated, own = pickle.loads((staging / SPEC).read_bytes())
+    plan, emulated, own, keeping = pickle.loads((staging / SPEC).read_bytes())
     register_packed(own)
     instance, settings = plan.instances[rank], plan.experiment.execution
     import torch
@@ -192,7 +193,10 @@ def run_role(staging: Path, rank: int) -> None:
         names = [each.name for each in plan.instances]
         peers = Peers(names, rank, store, settings.timeout)
         make_group(store, rank, len(names), settings.start_timeout, peers.check)
-        role = Role(plan, instance, store, peers, emulated)
+        role = Role(
+            plan, instance, store, peers, emulated, keeping,
+            lambda: FileStore(str(staging / "store")),
+        )  # fmt: skip
         role.start(settings.start_timeout)
         say(progress=0, iterations=0, loss=None)
         role.finish(progress)
@@ -209,9 +213,14 @@ def run_role(staging: Path, rank: int) -> None:
         os._exit(1)
 
 
-def write_spec(staging: Path, plan: Plan, emulated: EmulatedRoles | None = None) -> None:
+def write_spec(
+    staging: Path,
+    plan: Plan,
+    emulated: EmulatedRoles | None = None,
+    keeping: Keeping = NONE_KEPT,
+) -> None:
     """The plan, which every process reads, with the classes that only this process knows."""
-    told = plan, emulated, pack_registered(plan.strategy)
+    told = plan, emulated, pack_registered(plan.strategy), keeping
     (staging / SPEC).write_bytes(pickle.dumps(told))
 
 

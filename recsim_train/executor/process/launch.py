@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recsim_train.checkpoints.going_on import NONE_KEPT, Keeping, resumed
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor.emulation.cluster import EmulatedCluster
@@ -82,6 +83,7 @@ def execute(
     progress: Meter | None = None,
     hosts: EmulatedCluster | None = None,
     times: EmulatedRoles | None = None,
+    keeping: Keeping = NONE_KEPT,
 ) -> Outcome:
     """Run a plan on this machine and return its measurements.
 
@@ -94,7 +96,8 @@ def execute(
     check_cache(plan)
     _check_locks(staging)
     emulated = times if hosts is None else times or {}
-    write_spec(staging, plan, emulated)
+    plan = resumed(plan, keeping.first)
+    write_spec(staging, plan, emulated, keeping)
     messages: queue.Queue[tuple[Child, dict[str, Any]]] = queue.Queue()
     children: list[Child] = []
     counted = {} if hosts is None else hosts.counted()
@@ -107,14 +110,14 @@ def execute(
         _watch(plan, children, messages, progress)
     except KeyboardInterrupt:
         _end(children, messages)
-        raise Interrupted(_partial(plan, staging)) from None
+        raise Interrupted(_partial(plan, staging, keeping)) from None
     finally:
         _end(children, messages)
     _drain(messages)
     for child in children:
         if child.process.returncode != 0:
-            raise PartialRun(_sentence(children), _partial(plan, staging))
-    outcome = merge(plan, _parts(plan, staging), complete=True)
+            raise PartialRun(_sentence(children), _partial(plan, staging, keeping))
+    outcome = merge(plan, _parts(plan, staging), complete=True, first=keeping.first)
     outcome.facts.wall_seconds = time.monotonic() - begin
     if hosts is not None:
         outcome.facts.emulated = hosts.facts(counted)
@@ -262,6 +265,6 @@ def _parts(plan: Plan, staging: Path) -> list[ProcessPart]:
     return [pickle.loads(path.read_bytes()) for path in paths if path.exists()]
 
 
-def _partial(plan: Plan, staging: Path) -> Outcome | None:
+def _partial(plan: Plan, staging: Path, keeping: Keeping) -> Outcome | None:
     parts = _parts(plan, staging)
-    return merge(plan, parts, complete=False) if parts else None
+    return merge(plan, parts, complete=False, first=keeping.first) if parts else None

@@ -11,7 +11,7 @@ from recsim_train.data.malformed import Malformed
 from recsim_train.executor.part import ProcessPart
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import allowed, cores
-from recsim_train.results.statistics import counted
+from recsim_train.results.statistics import counted, throughput
 from recsim_train.trace.facts import Cached, Diverged, Slept, beyond_said
 from recsim_train.trace.ledger import Ledger, MachineUse, between
 from recsim_train.trace.record import Iteration, Outcome, Recorder, loop_of
@@ -20,9 +20,17 @@ from recsim_train.workload.compression import compressed
 
 
 def merge(
-    plan: Plan, parts: Sequence[ProcessPart], *, complete: bool, one_machine: bool = True
+    plan: Plan,
+    parts: Sequence[ProcessPart],
+    *,
+    complete: bool,
+    one_machine: bool = True,
+    first: int = 0,
 ) -> Outcome:
-    """The whole run's outcome; a partial one covers the iterations that all loops finished."""
+    """The whole run's outcome; a partial one covers the iterations that all loops finished.
+
+    ``first``: the iteration with which it went on from a checkpoint.
+    """
     whole = Outcome([], {}, [], 0, plan.experiment.training.steps)
     facts = whole.facts
     for part in map(_timed, parts):
@@ -57,6 +65,8 @@ def merge(
     facts.rows_read = sum(reading.rows for reading in readings)
     facts.cpu_seconds = {part.instance: part.cpu_seconds for part in parts}
     facts.clocks = {part.instance: part.clocks for part in parts if part.clocks is not None}
+    facts.checkpoints = [made for part in parts for made in part.checkpoints]
+    whole.warn(f"A checkpoint was not made: {c.problem}" for c in facts.checkpoints if c.problem)
     facts.header_bytes = sum(part.header_bytes for part in parts)
     facts.compression = compressed(tallies for part in parts for tallies in part.tallies)
     caches = [part.cache for part in parts if part.cache is not None]
@@ -64,6 +74,14 @@ def merge(
     if not complete:
         _truncate(plan, whole, {part.instance for part in parts})
     facts.ledger = _ledger(plan, whole, parts, one_machine)
+    if first:
+        facts.resumed_at, rules = first, plan.experiment.training
+        whole.speed = throughput(
+            whole.iterations,
+            warmup=rules.warmup_steps,
+            steps=whole.steps,
+            batch_size=rules.batch_size,
+        )
     return whole
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from queue import SimpleQueue
@@ -14,7 +14,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from recsim_train.checkpoints.going_on import NONE_KEPT, Keeping
+from recsim_train.checkpoints.manifest import Found, read_manifest
 from recsim_train.executor.books import Books, book, set_pace
+from recsim_train.executor.checkpoint import blocks
+from recsim_train.executor.checkpoint.blocks import Held
+from recsim_train.executor.checkpoint.keeper import Keeper
+from recsim_train.executor.checkpoint.source import Source
 from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
 from recsim_train.executor.link.gloo import Collective, GlooTransport
 from recsim_train.executor.link.tcp import TcpTransport
@@ -28,6 +34,7 @@ from recsim_train.executor.process.evaluate import evaluate
 from recsim_train.executor.process.peers import Peers
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.runtime import LoopContext, run_loop
+from recsim_train.executor.shards.cache import held_rows
 from recsim_train.executor.shards.services import (
     DenseServer,
     EmbeddingServer,
@@ -62,13 +69,18 @@ class Role:
         store: Store,
         peers: Peers,
         emulated: EmulatedRoles | None = None,
+        keeping: Keeping = NONE_KEPT,
+        beside: Callable[[], Store] | None = None,
     ) -> None:
-        """``emulated``: None, where roles run on this machine itself."""
+        """``emulated``: None, where roles run on this machine itself; ``beside``: makes another
+        connection to the store, for checkpoints."""
         self.modelled: ModelledCompute | None = None
         if emulated:
             self.modelled = install(emulated[instance.name], plan.experiment.seed)
             set_pace(self.modelled)
         self.plan, self.instance, self.store, self.peers = plan, instance, store, peers
+        self.keeping = keeping
+        self.keeper: Keeper | None = None
         self.started = False
         self.failure: BaseException | None = None
         self._lock = threading.Lock()
@@ -108,7 +120,7 @@ class Role:
         self.progress = ThreadProgress(trains, self._stopped.is_set)
         self.cache: MixCache | None = None
         if plan.topology.cache is not None and instance.role == "trainer":
-            self.cache = MixCache(plan, instance.index)
+            self.cache = MixCache(plan, instance.index, keeping.first)
         self.recorders: list[Recorder] = []
         self.servings: list[Serving] = []
         self.contexts: list[LoopContext] = []
@@ -117,6 +129,8 @@ class Role:
         self.reader: ReaderProcess | None = None
         self.readings: list[Reading] = []
         self.quality: dict[str, float | None] = {}
+        self.evaluated: torch.Tensor | None = None
+        """The dense parameters that were, at trainer 0."""
         self.servers: dict[Key, EmbeddingServer | DenseServer] = {}
         for rows in plan.embedding.shards if plan.embedding else ():
             if rows.host == instance:
@@ -132,6 +146,8 @@ class Role:
             rank = plan.rank(instance)
             self.transport = TcpTransport(plan, rank, store, self.timeout, askers, peers.labels)
             schedule("SCHED_OTHER")
+        if keeping.folder is not None and beside is not None:
+            self.keeper = Keeper(plan, instance, keeping, beside(), self, self._stopped.is_set)
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
@@ -251,12 +267,45 @@ class Role:
             queues=self.queues,
             barriers=self.barriers,
             progress=self.progress,
+            done=0 if definition.background else self.keeping.first,
+            halts=None if self.keeper is None else self.keeper.halts,
         )
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Loops stand still: what servers have to know before anything is copied."""
+        if self.cache is not None:
+            stub = next(c.embedding for c in self.contexts if c.embedding is not None)
+            stub.store(held_rows(self.cache), -1)()
+
+    def held(self) -> Iterator[Held]:
+        """All that a checkpoint has of this process, while its loops stand still."""
+        yield from blocks.of_shards(self.plan, self.servers.values())
+        if self.instance.role == "trainer":
+            yield from blocks.of_replica(self.instance.index, self.replica)
+            for context in self.contexts:
+                yield from blocks.of_loop(context.name, context.worker)
+
+    def _go_on(self, what: Callable[[Source], None]) -> None:
+        """Fill something from the checkpoint that the run goes on from, if there is one."""
+        if (path := self.keeping.begin) is not None:
+            with Source(Found(path, read_manifest(path))) as source:
+                what(source)
+
+    def _restore_trainer(self, source: Source) -> None:
+        plan, everyone = self.plan, {loop.name for loop in self.plan.all_loops}
+        trainers = plan.experiment.roles.trainers
+        blocks.restore_replica(source, self.instance.index, self.replica, trainers)
+        loops = [(context.name, context.worker) for context in self.contexts]
+        blocks.restore_loops(source, loops, everyone)
 
     # -- the run ---------------------------------------------------------------------------
 
     def start(self, limit: float) -> None:
         """All threads up to the common start, within ``limit`` seconds, then go."""
+        shards = list(blocks.of_shards(self.plan, self.servers.values()))
+        self._go_on(lambda source: blocks.restore(source, shards))
         if self.instance.role == "trainer":
             self._begin_loops()
         self.peers.meet("ready", limit)
@@ -277,6 +326,7 @@ class Role:
                 self._recorder,
                 self.fail,
                 self._stopped.is_set,
+                self.keeping.first,
             )
             self.readings.append(self.reader.reading)
             self.threads += self.reader.start()
@@ -293,8 +343,11 @@ class Role:
                     record=True,
                 )
                 self.contexts.append(context)
+            self._go_on(self._restore_trainer)
             for loop, context in zip(self._given, self.contexts, strict=True):
                 self._given[loop].put(context)
+        if self.keeper is not None:
+            self.keeper.start()
         self.books.mark()  # making all this is no part of a step
 
     def _host(self) -> int:
@@ -303,12 +356,13 @@ class Role:
     def _feed(self, loop: LoopId) -> QueueFeed | None:
         if loop not in self.plan.feeding:
             return None
-        feed = QueueFeed(self.plan.experiment.data.queue_batches, self._stopped.is_set)
+        first, waits = self.keeping.first, self.plan.experiment.data.queue_batches
+        feed = QueueFeed(waits, self._stopped.is_set)
         if self.feed_group is not None:
-            self.threads.append(receive_in_thread(self.plan, loop, feed, self.feed_group))
+            self.threads.append(receive_in_thread(self.plan, loop, feed, self.feed_group, first))
         else:
             self.readings.append(Reading())
-            self.threads.append(read_in_thread(self.plan, loop, feed, self.readings[-1]))
+            self.threads.append(read_in_thread(self.plan, loop, feed, self.readings[-1], first))
         return feed
 
     def _begin_loops(self) -> None:
@@ -383,10 +437,18 @@ class Role:
                 )
                 if self.modelled is None:  # else nothing was learned
                     run_loop(context, self.strategy.finish())
+                    self.evaluated = replica.parameters
                     self.quality = evaluate(self.plan, context)
                 self.transport.stop(len(self.plan.all_loops))
         self.join(self.threads, tick)
+        if self.keeper is not None:
+            self.keeper.finish(self._at_the_end())
         self.peers.meet("over")
+
+    def _at_the_end(self) -> Iterator[Held]:
+        yield from self.held()
+        if (model := self.evaluated) is not None:
+            yield Held(blocks.MODEL, tuple(model.shape), (0,), model.clone())
 
     def read_clock(self) -> None:
         """After `finish`, of all ranks: how this one's clock differs from rank 0's by now."""
@@ -427,6 +489,7 @@ class Role:
             header_bytes=sum([*asked, *fed]),
             cache=None if self.cache is None else self.cache.figures(),
             clocks=None if before is None else Clocks(before, self._clock_after),
+            checkpoints=[] if self.keeper is None else list(self.keeper.made),
         )
 
 

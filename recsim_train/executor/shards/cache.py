@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from recsim_train.executor.net.kernels import update_rows
+from recsim_train.executor.net.rows import Numbers
 from recsim_train.executor.values import RealBlock, RealIds, RealParts, RealRows
 from recsim_train.executor.worker import EmbeddingState, MixCache, RealSlots, Worker
 from recsim_train.strategy.values import Probe
@@ -84,7 +85,15 @@ def update_cached(worker: Worker, slots: RealSlots, gradient: RealRows) -> None:
 def flush(worker: Worker) -> RealRows:
     """All cached rows with their state; the cache is empty afterwards."""
     cache = cache_of(worker)
-    rows, slots = cache.map.flush()
+    return _taken(cache, *cache.map.flush())
+
+
+def held_rows(cache: MixCache) -> RealRows:
+    """All cached rows with their state, which stay there."""
+    return _taken(cache, *cache.map.held())
+
+
+def _taken(cache: MixCache, rows: Numbers, slots: Numbers) -> RealRows:
     return RealRows(fetch_rows(cache.held, torch.from_numpy(slots)), cache.ids(rows))
 
 

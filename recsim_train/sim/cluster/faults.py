@@ -36,7 +36,7 @@ class Faults:
     """Failures and checkpoints of one run.
 
     Work is *at risk* from the last checkpoint on, or since all were last put back to one. Raises
-    HostFailed, out of the engine, where the policy is to abort.
+    HostFailed, out of the engine, where the policy is to stop.
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class Faults:
     ) -> None:
         self._engine = engine
         self._hosts = hosts
-        self._recovery = plan.experiment.recovery
+        self._recovery, self._checkpoint = plan.experiment.recovery, plan.experiment.checkpoint
+        self._total = plan.experiment.training.warmup_steps + plan.experiment.training.steps
         self._failures = cluster.failures
         self.failures: list[HostFailure] = []
         self.checkpoints = 0
@@ -78,7 +79,7 @@ class Faults:
     @property
     def any(self) -> bool:
         """Whether anything may happen."""
-        return self._failures is not None or self._recovery.checkpoint_every is not None
+        return self._failures is not None or self._checkpoint.every is not None
 
     # ------------------------------------------------------------------ failures
 
@@ -109,7 +110,7 @@ class Faults:
             self._engine.meanwhile(restart, condition.release)
             return
         self.lost.append((self._at_risk, now))
-        if self._recovery.policy == "abort":
+        if self._recovery.policy == "stop":
             raise HostFailed(f"{host.name} failed after {now:.6g} s of simulated time")
         self._at_risk = now
         self._round += 1
@@ -139,15 +140,21 @@ class Faults:
     # ------------------------------------------------------------------ checkpoints
 
     def _plan_checkpoint(self) -> None:
-        every = self._recovery.checkpoint_every
+        every = self._checkpoint.every_seconds
         if every is not None:
             self._engine.meanwhile(every, partial(self._begin_checkpoint, self._round))
+
+    def done(self, steps: int) -> None:
+        """All loops have done so many iterations."""
+        every = self._checkpoint.every_steps
+        if every is not None and steps % every == 0 and steps < self._total:
+            self._begin_checkpoint(self._round)
 
     def _begin_checkpoint(self, number: int) -> None:
         if number == self._round:
             self._hold_all()
             end = partial(self._end_checkpoint, number, self._engine.now)
-            self._engine.meanwhile(self._recovery.checkpoint_write, end)
+            self._engine.meanwhile(self._recovery.checkpoint_standstill, end)
 
     def _end_checkpoint(self, number: int, begun: float) -> None:
         self._release_all()

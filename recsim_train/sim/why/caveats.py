@@ -36,7 +36,7 @@ def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: st
     facts.slow_hosts = {i.name: site.slow for i, site in there.sites.items() if site.slow > 1.0}
     chosen = counted(runtime.records.iterations, plan.experiment.training.warmup_steps, steps)
     faults, batch = there.faults, plan.experiment.training.batch_size
-    said = [f"{aborted}: recovery.policy is abort, so the run ends there"] if aborted else []
+    said = [f"{aborted}: recovery.policy is stop, so the run ends there"] if aborted else []
     if faults.any:
         facts.reliability = faults.reliability(chosen, batch=batch, examples_per_second=eps)
         random = cluster.failures is not None and cluster.failures.mtbf is not None

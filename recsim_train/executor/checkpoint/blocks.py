@@ -1,0 +1,165 @@
+"""What the processes of a run hold, by what it is: the same list is written and filled again.
+
+Rows of tables and the central dense parameters are named without regard to who holds them. What
+belongs to one trainer or loop has its number in its name: where there are as many of them again,
+each gets its own back; else a trainer begins with the mean of all, which of equal ones is exactly
+the one, and what loops had not sent yet is summed up at the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from recsim_train.checkpoints.manifest import table_names
+from recsim_train.executor.shards.services import DenseServer, EmbeddingServer, central_order
+from recsim_train.executor.worker import EmbeddingState, Replica, Worker
+from recsim_train.placement.plan import DenseShard, Plan
+from recsim_train.workload.graph import graph_of
+
+if TYPE_CHECKING:
+    from recsim_train.executor.checkpoint.source import Source
+
+MODEL = "model.dense"
+"""The dense parameters that were evaluated, in a checkpoint of the end."""
+CENTRAL = "central.dense"
+
+
+class Held(NamedTuple):
+    """A block in a process's memory, and what it is a part of."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Of the whole."""
+    offsets: tuple[int, ...]
+    tensor: Tensor
+    """The memory itself."""
+    step: int = 1
+    """Of the first dimension, as `recsim_train.checkpoints.manifest.Block` has it."""
+
+
+def of_tables(plan: Plan, state: EmbeddingState) -> Iterator[Held]:
+    """Rows, and Adagrad's sums of squares beside them."""
+    model, position = plan.experiment.model, 0
+    names = table_names(model, plan.experiment.data)
+    for part in state.slices:
+        rows, own = model.tables[part.table].rows, slice(position, position + part.rows)
+        name, position = f"tables.{names[part.table]}", position + part.rows
+        begin = part.start, part.first
+        yield Held(f"{name}.rows", (rows, model.row_width), begin, state.rows[own], part.step)
+        if state.training.sparse_optimizer != "sgd":
+            # of a row's columns by themselves these are no part of those of the whole row
+            columns = f".columns-{part.first}-{part.last}" if part.last else ""
+            named = f"{name}.squares{columns}"
+            yield Held(named, (rows,), (part.start,), state.state[own], part.step)
+
+
+def of_central(plan: Plan, server: DenseServer, shard: DenseShard) -> Iterator[Held]:
+    """A shard of the central parameters, in the order of the model's."""
+    whole, state = graph_of(plan.experiment.model).elements, server.state
+    order = central_order(plan)
+    places = torch.arange(whole) if order is None else order
+    own = places[shard.start : shard.stop]
+    cuts = [0, *((own.diff() != 1).nonzero().flatten() + 1).tolist(), own.numel()]
+    for first, stop in zip(cuts, cuts[1:], strict=False):
+        if stop > first:
+            begin = (int(own[first]),)
+            yield Held(CENTRAL, (whole,), begin, state.values[first:stop])
+            if state.optimizer.state.numel():
+                squares = state.optimizer.state[first:stop]
+                yield Held(f"{CENTRAL}.squares", (whole,), begin, squares)
+
+
+def of_replica(trainer: int, replica: Replica) -> Iterator[Held]:
+    """A trainer's dense parameters, of a part of the net operator by operator, their optimizer, and
+    moves kept back."""
+    graph = graph_of(replica.model)
+    if replica.names is None:
+        parts = [(0, graph.elements)]
+    else:
+        offsets = graph.offsets()
+        parts = [(offsets[name], graph.operator(name).elements) for name in replica.names]
+    position = 0
+    for offset, elements in parts:
+        own = slice(position, position + elements)
+        position = own.stop
+        for what, values in (("", replica.parameters), (".squares", replica.optimizer.state)):
+            if elements and values.numel():
+                named = f"trainers.{trainer}.dense{what}"
+                yield Held(named, (graph.elements,), (offset,), values[own])
+    if replica.pending.numel():
+        shape = tuple(replica.pending.shape)
+        yield Held(f"trainers.{trainer}.pending", shape, (0,), replica.pending)
+
+
+def of_loop(name: str, worker: Worker) -> Iterator[Held]:
+    """What one loop keeps from one step to the next: what it has not sent, or not yet, and the
+    global model of blockwise updates."""
+    residual, block = worker.residual, worker.block or (None, None)
+    kept = {
+        "residual": residual.error,
+        "thresholds": torch.tensor(residual.taus, dtype=torch.float64) if residual.taus else None,
+        "accumulated": worker.accumulated,
+        "block": block[0],
+        "momentum": block[1],
+    }
+    for what, values in kept.items():
+        if values is not None:
+            yield Held(f"loops.{name}.{what}", tuple(values.shape), (0,), values)
+
+
+def restore(found: Source, held: Iterable[Held]) -> None:
+    """Fill shards from a checkpoint. Raises RunFailed where it lacks a part of them."""
+    for block in held:
+        found.fill(block)
+
+
+def restore_replica(found: Source, trainer: int, replica: Replica, trainers: int) -> None:
+    """Fill a trainer's replica. Raises RunFailed."""
+    for block in of_replica(trainer, replica):
+        _, _, what = block.name.split(".", 2)
+        if found.manifest.trainers == trainers and found.has(block):
+            found.fill(block)
+        elif what != "pending":  # of groups that are no more
+            each = range(found.manifest.trainers)
+            found.fill_mean(block, [f"trainers.{other}.{what}" for other in each])
+
+
+def restore_loops(found: Source, loops: Sequence[tuple[str, Worker]], everyone: set[str]) -> None:
+    """Fill what loops keep. ``loops``: of this trainer, by name; ``everyone``: the names of all
+    loops of the run."""
+    before = {name.split(".", 1)[1].rpartition(".")[0] for name in found.names("loops.")}
+    alike = before <= everyone
+    first = min(everyone, default="")
+    for name, worker in loops:
+        like = worker.replica.parameters
+
+        def kept(what: str, *, summed: bool, own: str = name) -> Tensor | None:
+            if alike:
+                return found.whole(f"loops.{own}.{what}")
+            values = [found.whole(f"loops.{other}.{what}") for other in sorted(before)]
+            there = [value for value in values if value is not None]
+            if not there or (summed and own != first):
+                return None
+            return torch.stack(there).sum(0) if summed else there[0]
+
+        worker.accumulated = kept("accumulated", summed=True)
+        if (error := kept("residual", summed=True)) is not None:
+            worker.residual.left(like).copy_(error)
+        if (taus := kept("thresholds", summed=False)) is not None:
+            worker.residual.taus = taus.tolist()
+        model, momentum = kept("block", summed=False), kept("momentum", summed=False)
+        if model is not None and momentum is not None:
+            worker.block = model, momentum
+
+
+def of_shards(plan: Plan, servers: Iterable[EmbeddingServer | DenseServer]) -> Iterator[Held]:
+    """All that a process's shards hold."""
+    for server in servers:
+        if isinstance(server, EmbeddingServer):
+            yield from of_tables(plan, server.state)
+        else:
+            yield from of_central(plan, server, server.rules.shard)

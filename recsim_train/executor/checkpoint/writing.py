@@ -1,0 +1,85 @@
+"""The files that one process writes of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from recsim_train.checkpoints.manifest import Block, Whole
+from recsim_train.executor.checkpoint.blocks import Held
+
+_MOST = 256 << 20
+"""Bytes of a file, so that several are written and read at a time."""
+
+
+def snapshot(held: Iterable[Held]) -> list[Held]:
+    """Copies, which nobody changes while they are written."""
+    return [one._replace(tensor=one.tensor.clone().contiguous()) for one in held]
+
+
+def write(folder: Path, who: str, held: Iterable[Held]) -> tuple[dict[str, Whole], dict[str, int]]:
+    """Write blocks as files of the process ``who``; the tensors that they are of, and the bytes of
+    each file. Raises OSError."""
+    tensors: dict[str, Whole] = {}
+    files: dict[str, int] = {}
+    for number, some in enumerate(_files(held)):
+        file = f"{who}.{number}.safetensors"
+        _save(folder / file, some)
+        files[file] = (folder / file).stat().st_size
+        for one in some:
+            own = Block(file, one.offsets, tuple(one.tensor.shape), _sum(one), one.step)
+            kind = str(one.tensor.dtype).removeprefix("torch.")
+            known = tensors.get(one.name, Whole(kind, one.shape, ()))
+            tensors[one.name] = Whole(kind, one.shape, (*known.blocks, own))
+    return tensors, files
+
+
+def _files(held: Iterable[Held]) -> Iterator[list[Held]]:
+    """What goes into one file: no more than fits, and of each name one block."""
+    some: list[Held] = []
+    size = 0
+    for one in _pieces(held):
+        more = one.tensor.numel() * one.tensor.element_size()
+        if some and (size + more > _MOST or any(one.name == other.name for other in some)):
+            yield some
+            some, size = [], 0
+        some.append(one)
+        size += more
+    if some:
+        yield some
+
+
+def _pieces(held: Iterable[Held]) -> Iterator[Held]:
+    """Large blocks in several, by rows."""
+    for one in held:
+        rows, each = one.tensor.shape[0], one.tensor[:1].numel() * one.tensor.element_size()
+        most = max(1, _MOST // max(1, each))
+        for first in range(0, rows, most):
+            begin = one.offsets[0] + first * one.step, *one.offsets[1:]
+            yield one._replace(offsets=begin, tensor=one.tensor[first : first + most])
+
+
+def _save(path: Path, some: list[Held]) -> None:
+    offsets, tensors = {}, {}
+    for one in some:
+        begin, tensor = one.offsets, one.tensor
+        if one.step > 1:  # torch knows blocks only: row r is at [r // step, r % step]
+            begin = (begin[0] // one.step, begin[0] % one.step, *begin[1:])
+            tensor = tensor.unsqueeze(1)
+        offsets[one.name], tensors[one.name] = {"saved_offsets": list(begin)}, tensor
+    known = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)}
+    aside = path.with_name(f".{path.name}")
+    save_file(tensors, aside, known)
+    with aside.open("rb") as file:
+        os.fsync(file.fileno())
+    aside.rename(path)
+
+
+def _sum(one: Held) -> int:
+    return zlib.crc32(one.tensor.view(torch.uint8).numpy().data)
