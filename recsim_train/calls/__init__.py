@@ -178,7 +178,6 @@ def measure(
                 writable(_folder(out))
             prepare.check_one_size(plans)
             prepare.ensure_all_data([job for job in jobs if reads_here(job.plan)], caller)
-        resume = False  # the ranks must agree, and one of them alone sees the folder
     else:
         prepare.check_this_machine(plans)
         if emulate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,6 +21,10 @@ from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
 from recsim_train.results.folder import free_path, hash_of, writable
 
+_DIGITS = 12
+LAST = 25.0
+"""Seconds that a run which is asked to end gives its last checkpoint: schedulers kill after 30."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
@@ -32,6 +37,22 @@ class Keeping:
     first: int = 0
     """The iteration that its loops begin with."""
 
+    def terms(self) -> dict[str, str]:
+        """What all ranks of a run have to take for the same."""
+        begin = "the beginning"
+        if self.begin is not None:
+            own = hashlib.sha256((self.begin / MANIFEST).read_bytes()).hexdigest()[:_DIGITS]
+            begin = f"{self.begin.name} ({own})"
+        made = "nowhere" if self.folder is None else self.folder.name
+        return {"where the run goes on": begin, "where its checkpoints go": made}
+
+    def seen_from(self, out: Path) -> str | None:
+        """The folder, relative to where results go if it lies there."""
+        if self.folder is None:
+            return None
+        inside = self.folder.is_relative_to(out.absolute())
+        return str(self.folder.relative_to(out.absolute()) if inside else self.folder)
+
 
 NONE_KEPT = Keeping(None)
 """A run that keeps nothing, and begins at its beginning."""
@@ -43,7 +64,7 @@ def keeping_of(
     """Of a run whose results go to ``out``. ``resume``: from the last checkpoint of a run of these
     settings, whatever number of processes that had; ``say``: hears which one that is.
 
-    Raises UserError where the folder cannot be used.
+    Raises UserError where the folder cannot be used, or the checkpoint lies beyond the run's end.
     """
     rules = plan.experiment.checkpoint
     base = Path(rules.path or out).absolute() / folder_name(plan)
@@ -68,10 +89,14 @@ def _last(plan: Plan, base: Path, say: Callable[[str], object]) -> Found | None:
         if isinstance(found, UserError):
             say(f"note: {found}; the one before it is looked for")
             continue
-        known = found.manifest
-        unfinished = not known.ended and _first(plan, found) < rules.warmup_steps + rules.steps
-        if known.carried == own and unfinished:
-            return found
+        if found.manifest.ended or found.manifest.carried != own:
+            continue
+        if _first(plan, found) >= (total := rules.warmup_steps + rules.steps):
+            raise UserError(
+                f"{found.path} goes on with iteration {_first(plan, found):,}, and training ends "
+                f"with {total:,}: more training.steps are needed, or no --resume"
+            )
+        return found
     return None
 
 

@@ -17,6 +17,7 @@ import shutil
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from recsim_train.config.experiment import Data, Experiment, Model, StrategyChoi
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import versions
 from recsim_train.results.folder import hash_of, json_bytes, newest_first, read_json, slug
+from recsim_train.workload.graph import graph_of
 
 FORMAT = 1
 MANIFEST = "checkpoint.json"
@@ -80,6 +82,10 @@ class Manifest:
     strategy: dict[str, Any]
     tables: tuple[str, ...]
     """Names of the embedding tables, in the model's order."""
+    parameters: dict[str, tuple[int, tuple[int, ...]]]
+    """Of the dense net: where each begins among all, and its shape."""
+    columns: dict[str, Any]
+    """How the data's columns become features and rows of tables; empty: rows were generated."""
     configuration: dict[str, Any]
     versions: dict[str, str]
     tensors: dict[str, Whole]
@@ -129,11 +135,37 @@ def manifest_of(
         experiment=spec.name,
         strategy={"kind": plan.strategy.kind, "options": plan.options},
         tables=table_names(spec.model, spec.data),
+        parameters=_parameters(spec.model),
+        columns=_columns(spec.model, spec.data),
         configuration=resolved(spec),
         versions=versions(),
         tensors=tensors,
         files=files,
     )
+
+
+def _parameters(model: Model) -> dict[str, tuple[int, tuple[int, ...]]]:
+    graph, found = graph_of(model), {}
+    for name, offset in graph.offsets().items():
+        place = offset
+        shapes = graph.operator(name).parameters
+        for what, shape in zip(("weight", "bias"), shapes, strict=False):
+            found[f"{name}.{what}"] = place, shape
+            place += prod(shape)
+    return found
+
+
+def _columns(model: Model, data: Data) -> dict[str, Any]:
+    if data.path is None:
+        return {}
+    from recsim_train.data.input import layout_for  # with it comes pyarrow
+
+    layout = layout_for(model, data)
+    return {
+        "label": layout.label,
+        "features": [column._asdict() for column in layout.numeric],
+        "ids": [column._asdict() for column in layout.categorical],
+    }
 
 
 def place(folder: Path, iteration: int) -> Path:

@@ -14,6 +14,7 @@ from recsim_train.cli import (
     calibrate,
     cluster,
     data,
+    export,
     recommend,
     report,
     show,
@@ -88,6 +89,11 @@ app.command(
     short_help="Measure this machine; write a dated cluster profile.",
     epilog=examples("calibrate", "calibrate --for experiments/fidelity.yaml"),
 )(guarded(calibrate.calibrate))
+app.command(
+    "export",
+    short_help="Write the model that a run has trained.",
+    epilog=examples("export runs/mine-allreduce-real-1a2b3c -o model"),
+)(guarded(export.export))
 app.add_typer(cluster.app, name="cluster", help="Describe hosts of your own.")
 app.add_typer(data.app, name="data", help="Make and examine input data.")
 app.add_typer(show.app, name="show", help="Strategies, presets, settings, JSON Schemas.")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recsim_train.checkpoints.going_on import clear_after, keeping_of
+from recsim_train.checkpoints.going_on import Keeping, clear_after, keeping_of
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.data.malformed import beyond
@@ -41,6 +41,15 @@ def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[J
     for job in jobs:
         if (record := maker.record(job)) is not None:
             yield job, record
+
+
+def _among_ranks(job: Job) -> bool:
+    """Whether this process is one of several that measure."""
+    if job.world == "simulated":
+        return False
+    from recsim_train.executor.link.rendezvous import under_torchrun
+
+    return under_torchrun()
 
 
 def caveats_here(record: RunRecord) -> list[str]:
@@ -78,7 +87,9 @@ class RunMaker:
             )
         if record is None and job.world == "real" and job.loaded.sweep is not None:
             self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
-        if record is None:
+        if _among_ranks(job):
+            record = self._as_rank(job, record)
+        elif record is None:
             record = self._measured(job) if job.world == "real" else self._predicted(job)
         if record is not None:
             self._records[job.identity] = record
@@ -106,30 +117,73 @@ class RunMaker:
             )
         return record
 
-    def _measured(self, job: Job) -> RunRecord | None:
-        from recsim_train.executor.link.rendezvous import read_rank, under_torchrun
-        from recsim_train.executor.process.forkserver import remove_at_the_end
-        from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
+    def _keeping(self, job: Job, *, writes: bool = True, again: bool = False) -> Keeping:
+        """Of a measurement. ``writes``: whether this process writes the run; ``again``: after it
+        has failed, where such runs are started again."""
+        say = self._caller.say if writes else NOBODY.say
+        resume = self._keep.resume or again
+        if writes:
+            writable(self._keep.out, base_name(job.plan, "real", job.cluster))
+        keeping = keeping_of(job.plan, self._keep.out, resume=resume, say=say)
+        if writes:
+            clear_after(keeping)
+        return keeping
+
+    def _measured(self, job: Job) -> RunRecord:
+        """A run, started again from its last checkpoint as often as its policy says. Raises
+        RunFailed."""
+        from recsim_train.executor.process.launch import PartialRun
+
+        in_vain, keeping = 0, self._keeping(job)
+        while True:
+            try:
+                return self._life(job, keeping)
+            except PartialRun as error:
+                if job.plan.experiment.recovery.policy != "restart":
+                    raise
+                began, keeping = keeping.first, self._keeping(job, again=True)
+                in_vain = 0 if keeping.first > began else in_vain + 1
+                if in_vain >= _IN_VAIN:
+                    raise
+                self._caller.say(f"{error}: started again (recovery.policy restart)")
+
+    def _as_rank(self, job: Job, there: RunRecord | None) -> RunRecord | None:
+        """As `_measured`, of one rank among others. ``there``: the run, where it has been made."""
+        from recsim_train.executor.link.rendezvous import read_rank
+        from recsim_train.executor.process.launch import Interrupted, PartialRun
         from recsim_train.executor.process.torchrun import execute_rank
 
-        if not under_torchrun() or read_rank().rank == 0:  # who writes the run
-            writable(self._keep.out, base_name(job.plan, "real", job.cluster))
-        if under_torchrun():
-            try:
-                whole = execute_rank(job.plan, lambda p, here: check_this_machine([p], here))
-            except (PartialRun, Interrupted) as error:
-                self._keep_partial(job, error)
-                raise
-            return None if whole is None else self._judged(job, whole)
+        me, policy = read_rank(), job.plan.experiment.recovery.policy
+        again = policy == "restart" and me.restart > 0
+        keeping = self._keeping(job, writes=me.rank == 0, again=again)
+        try:
+            whole = execute_rank(
+                job.plan,
+                lambda plan, here: check_this_machine([plan], here),
+                keeping,
+                there=there is not None,
+            )
+        except (PartialRun, Interrupted) as error:
+            if error.outcome is not None:
+                error.outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
+            self._keep_partial(job, error)
+            raise
+        if whole is None:
+            return there if me.rank == 0 else None
+        whole.facts.checkpoints_in = keeping.seen_from(self._keep.out)
+        return self._judged(job, whole)
+
+    def _life(self, job: Job, keeping: Keeping) -> RunRecord:
+        """A run until it ends, or one of its processes does."""
+        from recsim_train.executor.process.forkserver import remove_at_the_end
+        from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
+
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="recsim-train-") as staging,
                 self._caller.progress(f"running {job.plan.strategy.kind}") as progress,
             ):
                 remove_at_the_end(Path(staging))
-                say = self._caller.say
-                keeping = keeping_of(job.plan, self._keep.out, resume=self._keep.resume, say=say)
-                clear_after(keeping)
                 before = self._speed()
                 with self._hosts(job) as hosts:
                     outcome = execute(
@@ -143,10 +197,12 @@ class RunMaker:
         except (PartialRun, Interrupted) as error:
             if error.outcome is not None:
                 error.outcome.facts.machine_speed = MachineSpeeds(before=before)
+                error.outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
             self._keep_partial(job, error)
             raise
         with held():
             outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
+            outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
             return self._judged(job, outcome)
 
     def _hosts(self, job: Job) -> AbstractContextManager[EmulatedCluster | None]:
@@ -216,6 +272,8 @@ class RunMaker:
             raise RunFailed(f"{error}; the measurement is kept in {saved.path}") from None
 
 
+_IN_VAIN = 3
+"""Starts of a run without a new checkpoint, after which it is given up."""
 _SHOWN = 3
 """Bounds."""
 

@@ -456,6 +456,8 @@ class Facts:
     slept: dict[str, Slept] = field(default_factory=dict)
     """By process; empty: operations took what they take on this machine."""
     checkpoints: list[CheckpointMade] = field(default_factory=list)
+    checkpoints_in: str | None = None
+    """Their folder, seen from where the run's own lies; None: there are none."""
     resumed_at: int | None = None
     """The iteration with which the run went on from a checkpoint; None: it began at its
     beginning."""

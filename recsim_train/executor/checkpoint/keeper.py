@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _LOOK = 0.25
 """Seconds between two looks at whether somebody asks for a checkpoint."""
+_STEP = 0.02
 _WAIT = timedelta(seconds=1)
 _AT_THE_END = "end"
 
@@ -111,6 +112,8 @@ class Keeper:
             self.halts = Halts(feeding, training, reach, self._after(keeping.first), stopped)
         self._since = time.monotonic()
         self._over = False
+        self._next = 0
+        """Number of the next checkpoint that loops stand still for."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -124,9 +127,8 @@ class Keeper:
         return None if every is None else (iteration // every + 1) * every
 
     def _body(self) -> None:
-        number = 0
         try:
-            while (iteration := self._agreed(number)) < self._total:
+            while (iteration := self._agreed(number := self._next)) < self._total:
                 copies = snapshot(self._holder.held())
                 still = 0.0
                 self._say(number, f"copied/{self._rank}")
@@ -135,13 +137,23 @@ class Keeper:
                     self._wait(number, (f"copied/{rank}" for rank in everyone))
                     still = time.monotonic() - self.halts.still_since
                     self.halts.stand(self._after(iteration))
+                self._next = number + 1
                 self._write(str(number), iteration, copies, still, ended=False)
                 del copies
-                self._since, number = time.monotonic(), number + 1
+                self._since = time.monotonic()
         except StoppedError:
             return
         except RuntimeError:  # of the store: whoever lost it says so
             return
+
+    def last(self, seconds: float) -> None:
+        """Have one made as soon as may be, and wait for it; no longer than so many seconds."""
+        number, end = self._next, time.monotonic() + seconds
+        self._say(number, "ask")
+        while not self._store.check([_key(number, "made")]) and time.monotonic() < end:
+            if self._stopped() or self._over:
+                return
+            time.sleep(_STEP)
 
     def finish(self, held: Iterable[Held]) -> None:
         """Make the last one, of what is ``held`` when training is over; all processes."""

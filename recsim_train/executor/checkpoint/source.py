@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from math import prod
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from recsim_train.checkpoints.manifest import Block, Found, Whole
 from recsim_train.config.errors import RunFailed
-from recsim_train.executor.checkpoint.blocks import Held
+from recsim_train.executor.checkpoint.blocks import CENTRAL, MODEL, Held
 
 _TOGETHER = 1 << 20
 """Rows that are looked up at a time."""
@@ -61,6 +62,22 @@ class Source(ExitStack):
         # of differences: of equal ones they are zero, and the mean is exactly the one
         apart = torch.stack([value - values[0] for value in values]).mean(0)
         held.tensor.copy_(values[0] + apart)
+
+    def dense(self) -> Tensor:
+        """The dense parameters of the model: those that were evaluated, the central ones, or the
+        mean of the trainers'. Raises RunFailed."""
+        for name in (MODEL, CENTRAL):
+            if (found := self.whole(name)) is not None:
+                return found
+        names = [f"trainers.{number}.dense" for number in range(self.manifest.trainers)]
+        known = next(filter(None, map(self.manifest.tensors.get, names)), None)
+        if known is None:
+            return torch.empty(0)
+        dense = torch.empty(known.shape, dtype=getattr(torch, known.dtype))
+        for offset, shape in self.manifest.parameters.values():  # a trainer may have some of them
+            own = dense[offset : offset + prod(shape)]
+            self.fill_mean(Held("", known.shape, (offset,), own), names)
+        return dense
 
     def whole(self, name: str) -> Tensor | None:
         """A tensor; None where there is none."""

@@ -18,18 +18,19 @@ import traceback
 import typing
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
 
 import cloudpickle
 
-from recsim_train.checkpoints.going_on import NONE_KEPT, Keeping
+from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import StrategyChoice
 from recsim_train.executor.link.rendezvous import make_group
 from recsim_train.executor.part import EmulatedRoles, LostPeerError
-from recsim_train.executor.process.attend import schedule
+from recsim_train.executor.process.attend import in_thread, schedule
 from recsim_train.executor.process.peers import Peers
 from recsim_train.placement.plan import Plan
 from recsim_train.strategy import parts, registry
@@ -173,11 +174,19 @@ def run_role(staging: Path, rank: int) -> None:
             leave()
             os._exit(1)
 
-    told = 0.0
+    def wanted(_: int, __: FrameType | None) -> None:
+        """In a thread of its own: the signal may have come in the middle of anything."""
+        if role is not None and role.keeper is not None:
+            in_thread(partial(role.keeper.last, LAST), "last checkpoint")
+
+    told, made = 0.0, 0
 
     def progress() -> None:
-        """Tell how far its loops are, a few times a second."""
-        nonlocal told
+        """Tell how far its loops are, a few times a second, and of each checkpoint."""
+        nonlocal told, made
+        if role is not None and role.keeper is not None and made < len(role.keeper.made):
+            made += 1
+            say(checkpoint=not role.keeper.made[made - 1].problem)
         if role is not None and role.contexts and time.monotonic() - told >= 0.25:
             told = time.monotonic()
             loops = [c for c in role.contexts if c.definition.trains]
@@ -187,6 +196,7 @@ def run_role(staging: Path, rank: int) -> None:
             say(progress=min(done), iterations=sum(done), loss=loss)
 
     signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGUSR1, wanted)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         store = FileStore(str(staging / "store"), len(plan.instances))

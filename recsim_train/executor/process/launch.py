@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsim_train.checkpoints.going_on import NONE_KEPT, Keeping, resumed
+from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping, resumed
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor.emulation.cluster import EmulatedCluster
@@ -24,7 +24,7 @@ from recsim_train.executor.process.attend import in_thread
 from recsim_train.executor.process.entry import write_spec
 from recsim_train.executor.process.merge import merge
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.signals import held
+from recsim_train.signals import held, note_finished
 from recsim_train.trace.progress import Meter, unseen
 from recsim_train.trace.record import Outcome
 
@@ -70,6 +70,8 @@ class Child:
     scheduled: bool | None = None
     ended_at: float | None = None
     stopped_by_us: bool = False
+    checkpoints: int = 0
+    """How often it has told of one."""
     leaving: bool = False
     """Whether it has begun to write its part."""
     listener: threading.Thread | None = None
@@ -109,6 +111,8 @@ def execute(
                 children.append(_start(plan, instance, staging, messages, place))
         _watch(plan, children, messages, progress)
     except KeyboardInterrupt:
+        if keeping.folder is not None:
+            _keep_last(children, messages)
         _end(children, messages)
         raise Interrupted(_partial(plan, staging, keeping)) from None
     finally:
@@ -208,6 +212,10 @@ def _drain(messages: queue.Queue[tuple[Child, dict[str, Any]]]) -> bool:
         if "progress" in message:
             child.said = TrainerSaid(message["progress"], message["iterations"], message["loss"])
             moved = True
+        if "checkpoint" in message:
+            child.checkpoints += 1
+            if message["checkpoint"]:
+                note_finished()
         if "leaving" in message:
             child.leaving = True
         if "sched_batch" in message:
@@ -236,6 +244,20 @@ def _end(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, Any
     for child in children:  # on busy cores last words are heard after the end is seen
         if child.listener is not None:
             child.listener.join(_LAST_WORDS)
+
+
+def _keep_last(children: list[Child], messages: queue.Queue[tuple[Child, dict[str, Any]]]) -> None:
+    """Have a last checkpoint made, where all processes train; a further wish to end ends that."""
+    first, end = children[0], time.monotonic() + LAST
+    known = first.checkpoints
+    with suppress(KeyboardInterrupt):
+        if first.said is not None:
+            first.process.send_signal(signal.SIGUSR1)
+            while first.checkpoints == known and time.monotonic() < end:
+                if any(child.process.poll() is not None for child in children):
+                    return
+                _drain(messages)
+                time.sleep(_LOOK)
 
 
 def _sentence(children: list[Child]) -> str:

@@ -11,7 +11,7 @@ from recsim_train.data.malformed import Malformed
 from recsim_train.executor.part import ProcessPart
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import allowed, cores
-from recsim_train.results.statistics import counted, throughput
+from recsim_train.results.statistics import counted
 from recsim_train.trace.facts import Cached, Diverged, Slept, beyond_said
 from recsim_train.trace.ledger import Ledger, MachineUse, between
 from recsim_train.trace.record import Iteration, Outcome, Recorder, loop_of
@@ -75,12 +75,12 @@ def merge(
         _truncate(plan, whole, {part.instance for part in parts})
     facts.ledger = _ledger(plan, whole, parts, one_machine)
     if first:
-        facts.resumed_at, rules = first, plan.experiment.training
-        whole.speed = throughput(
-            whole.iterations,
-            warmup=rules.warmup_steps,
-            steps=whole.steps,
-            batch_size=rules.batch_size,
+        facts.resumed_at = first
+        whole.warn(
+            [
+                f"Went on from a checkpoint with iteration {first:,} of each loop: figures are of "
+                "what came after it, another warm-up left out."
+            ]
         )
     return whole
 

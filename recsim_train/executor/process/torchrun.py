@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping, resumed
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import (
     Rank,
@@ -134,10 +135,13 @@ def _wait_for_readers(way: _Way, *, of_those_here: bool = False) -> None:
             )
 
 
-def execute_rank(plan: Plan, check: Check) -> Outcome | None:
+def execute_rank(
+    plan: Plan, check: Check, keeping: Keeping = NONE_KEPT, *, there: bool = False
+) -> Outcome | None:
     """Be one rank of a run. Rank 0 returns the whole outcome, the others None.
 
-    ``check``: raises UserError where these processes of the plan do not fit into this machine.
+    ``check``: raises UserError where these processes of the plan do not fit into this machine;
+    ``there``: whether the run has been made, so that all only agree on it, and return None.
 
     Raises UserError where the run cannot begin, for instance because ranks differ; RunFailed when a
     rank fails. At the lowest rank that is left this is `PartialRun`, or `Interrupted`.
@@ -160,7 +164,12 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
     def left() -> float:
         return max(0.0, settings.start_timeout - (time.monotonic() - begin))
 
-    words = _agreed(plan, way, check, left)
+    taken = {**keeping.terms(), "whether the run is complete": "yes" if there else "no"}
+    words = _agreed(plan, way, check, left, taken)
+    if there:
+        _parted(way)
+        return None
+    plan = resumed(plan, keeping.first)
     labels = [f"{word.name} (rank {rank})" for rank, word in enumerate(words)]
     role: Role | None = None
     peers: Peers | None = None
@@ -173,7 +182,9 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
             labels, me.rank, way.store, settings.timeout, hearing=way.again(), keeper=keeper
         )  # fmt: skip
         make_group(way.again(), me.rank, me.world, left(), peers.check)
-        role = Role(plan, plan.instances[me.rank], way.store, peers)
+        role = Role(
+            plan, plan.instances[me.rank], way.store, peers, keeping=keeping, beside=way.again
+        )
         role.start(left())
         role.finish(lambda: None)
         role.read_clock()
@@ -189,20 +200,37 @@ def execute_rank(plan: Plan, check: Check) -> Outcome | None:
         torch.distributed.destroy_process_group()
     except (Exception, KeyboardInterrupt) as error:
         problem = error
+        asked = isinstance(error, KeyboardInterrupt)
+        if asked and role is not None and role.started and role.keeper is not None:
+            with suppress(KeyboardInterrupt, RuntimeError):
+                role.keeper.last(LAST)
     if problem is not None:  # outside of its handling: a broken connection is no broken output
-        raise _end_early(plan, way, labels, peers, role, problem)
+        raise _end_early(plan, way, labels, peers, role, problem, keeping.first)
     if me.rank > 0:
         return None
-    outcome = merge(plan, parts, complete=True, one_machine=False)
+    outcome = merge(plan, parts, complete=True, one_machine=False, first=keeping.first)
     outcome.facts.sched_batch = scheduled
     outcome.facts.launched_by = "torchrun"
     return outcome
 
 
+def _parted(way: _Way) -> None:
+    """All agree that there is nothing to do; who keeps the store leaves it last."""
+    parting.leave(way.store, way.me.rank, parting.FINISHED, "")
+    if way.me.keeps_store:
+        everyone = [f"left/{rank}" for rank in range(way.me.world)]
+        parting.ask_until(_TELLING, lambda: way.store.check(everyone), bool)
+
+
 def _agreed(
-    plan: Plan, way: _Way, check: Check, left: Callable[[], float]
+    plan: Plan,
+    way: _Way,
+    check: Check,
+    left: Callable[[], float],
+    taken: agreement.Terms,
 ) -> Sequence[agreement.Word]:
-    """The words of all ranks, which agree; this rank's interface is chosen by them."""
+    """The words of all ranks, which agree; this rank's interface is chosen by them. ``taken``: for
+    granted, beside what follows from the plan."""
     me, store, labels = way.me, way.store, _labels(plan, way.me.world)
     counted = me.world == len(plan.instances)
     instance = plan.instances[min(me.rank, len(plan.instances) - 1)]
@@ -222,7 +250,7 @@ def _agreed(
         if me.rank == 1:
             way.deputy = agreement.deputy(own)
         port = 0 if way.deputy is None else way.deputy.port  # type: ignore[attr-defined]
-        terms = agreement.terms_of(plan, instance, me.world)
+        terms = agreement.terms_of(plan, instance, me.world) | taken
         mine = agreement.Word(instance.name, this_machine("net"), own, port, terms)
         try:
             limit = plan.experiment.execution.start_timeout
@@ -293,8 +321,9 @@ def _end_early(
     peers: Peers | None,
     role: Role | None,
     error: BaseException,
+    first: int,
 ) -> BaseException:
-    """Tell the others, hear them; what this rank is to raise."""
+    """Tell the others, hear them; what this rank is to raise. ``first``: as of `merge`."""
     rank = way.me.rank
     kind, sentence = describe(error)
     if isinstance(error, KeyboardInterrupt):
@@ -319,7 +348,7 @@ def _end_early(
         pass  # asked to end meanwhile, and about to
     outcome = None
     if end.kept_here and end.parts:
-        outcome = merge(plan, end.parts, complete=False, one_machine=False)
+        outcome = merge(plan, end.parts, complete=False, one_machine=False, first=first)
         outcome.facts.launched_by = "torchrun"
     if kind == parting.INTERRUPTED and (end.interrupted or outcome is None):
         return Interrupted(outcome)

@@ -1,0 +1,132 @@
+"""The model of a checkpoint, as files that any reader of safetensors opens: tensors by table and
+parameter, and which column is which table or feature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recsim_train.checkpoints.manifest import (
+    MANIFEST,
+    Found,
+    Manifest,
+    check,
+    check_space,
+    read_manifest,
+    steps_of,
+    usable,
+)
+from recsim_train.config.errors import UserError
+from recsim_train.results.folder import json_bytes, writable, writing
+from recsim_train.results.rundir import is_run, read_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from recsim_train.executor.checkpoint.source import Source
+
+WEIGHTS, COLUMNS = "model.safetensors", "columns.json"
+_INDEX = f"{WEIGHTS}.index.json"
+_MOST = 4 << 30
+"""Bytes of a file, unless one table has more."""
+
+
+def export(path: Path, folder: Path) -> Manifest:
+    """Write the newest whole checkpoint's model to a new folder. ``path``: a run's directory, its
+    folder of checkpoints, or one checkpoint.
+
+    Raises UserError where there is none, RunFailed where the disk does not take it.
+    """
+    from safetensors.torch import save_file
+
+    from recsim_train.executor.checkpoint.source import Source
+
+    found = _found(path)
+    if folder.exists() and any(folder.iterdir() if folder.is_dir() else (folder,)):
+        raise UserError(f"{folder} is there already, and not an empty folder")
+    writable(folder)
+    check_space(folder, sum(found.manifest.files.values()))
+    weights: dict[str, str] = {}
+    aside: list[Path] = []
+    size = 0
+    with writing(folder, "the model "), Source(found) as source:
+        for number, tensors in enumerate(_together(_tensors(source))):
+            aside.append(folder / f".model-{number}")
+            save_file(tensors, aside[-1], {"format": "pt"})
+            weights |= dict.fromkeys(tensors, str(number))
+            size += sum(t.numel() * t.element_size() for t in tensors.values())
+        names = [
+            WEIGHTS if len(aside) == 1 else f"model-{n:05d}-of-{len(aside):05d}.safetensors"
+            for n in range(1, len(aside) + 1)
+        ]
+        (folder / COLUMNS).write_bytes(json_bytes(_columns(found.manifest)))
+        index = {
+            "metadata": {"total_size": size},
+            "weight_map": {name: names[int(number)] for name, number in weights.items()},
+        }
+        (folder / _INDEX).write_bytes(json_bytes(index))
+        for name, file in zip(names, aside, strict=True):
+            file.rename(folder / name)
+    return found.manifest
+
+
+def _found(path: Path) -> Found:
+    if is_run(path):
+        known = read_run(path).facts.checkpoints_in
+        if known is None:
+            raise UserError(f"{path} made no checkpoints: set checkpoint.every for its run")
+        return _found(path.parent / known)
+    if (path / MANIFEST).exists():
+        found = Found(path, read_manifest(path))
+        check(path, found.manifest)
+        return found
+    problems = []
+    for one in usable([path]):
+        if isinstance(one, Found):
+            return one
+        problems.append(str(one))
+    if problems:
+        raise UserError("; ".join(problems))
+    what = "its checkpoints are not complete" if steps_of(path) else "it holds no checkpoint"
+    raise UserError(
+        f"{path}: {what}; expected a run directory, a folder of checkpoints, or a checkpoint"
+    )
+
+
+def _tensors(source: Source) -> Iterator[tuple[str, Tensor]]:
+    """Tables [rows, columns], then parameters."""
+    for name in source.manifest.tables:
+        rows = source.whole(f"tables.{name}.rows")
+        if rows is None:
+            raise UserError(f"{source.path} is a damaged checkpoint: it lacks table {name}")
+        yield f"tables.{name}.weight", rows
+    dense = source.dense()
+    for name, (offset, shape) in source.manifest.parameters.items():
+        yield name, dense[offset : offset + prod(shape)].reshape(shape).clone()
+
+
+def _together(tensors: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+    some: dict[str, Tensor] = {}
+    size = 0
+    for name, tensor in tensors:
+        more = tensor.numel() * tensor.element_size()
+        if some and size + more > _MOST:
+            yield some
+            some, size = {}, 0
+        some[name] = tensor
+        size += more
+    yield some
+
+
+def _columns(manifest: Manifest) -> dict[str, Any]:
+    """What a reader has to know beside the tensors."""
+    return {
+        "experiment": manifest.experiment,
+        "iteration": manifest.iteration,
+        "examples": manifest.examples,
+        "model": manifest.configuration["model"],
+        "tables": list(manifest.tables),
+        **manifest.columns,
+    }
