@@ -149,3 +149,30 @@ def test_all_groups_may_come_first(loops: int) -> None:
     )
     assert set(first) == set(range(40))
     assert max(first.values()) < 60  # 20 in the mean
+
+
+@settings(max_examples=200)
+@given(some_parts(), st.integers(1, 14), st.integers(0, 300), st.integers(1, 20), st.booleans())
+def test_a_place_is_where_so_many_rows_are_done(
+    parts: Parts, loops: int, done: int, size: int, shuffle: bool
+) -> None:
+    """Windows as who reads from the beginning has them: `size` rows, or to the epoch's end."""
+    order = order_of(parts, loops, shuffle=shuffle)
+    for loop in range(loops):
+        windows: list[list[tuple[int, int, int]]] = [[]]
+        for epoch, (group, begin, stop) in islice(order.turns(loop), 3 * done + 60):
+            for row in range(begin, stop):
+                last = windows[-1]
+                if len(last) == size or (last and last[-1][0] != epoch):
+                    windows.append([])
+                windows[-1].append((epoch, group, row))
+        flat = [(n, at) for n, rows in enumerate(windows) for at in range(len(rows))]
+        place = order.place(loop, done, size)
+        assert (place.window, place.row) == flat[done]
+        rest = [
+            (epoch, group, row)
+            for epoch, (group, begin, stop) in islice(place.turns, 40)
+            for row in range(begin, stop)
+        ]
+        known = [row for rows in windows[place.window :] for row in rows]
+        assert rest[: min(len(rest), len(known))] == known[: min(len(rest), len(known))]

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _LOOK = 0.25
 """Seconds between two looks at whether somebody asks for a checkpoint."""
 _STEP = 0.02
-_WAIT = timedelta(seconds=1)
+_WAIT = timedelta(seconds=0.1)
 _AT_THE_END = "end"
 
 
