@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from recsim_train.checkpoints.manifest import (
     MANIFEST,
-    Found,
+    WholeCheckpoint,
     carried,
     earlier,
     folder_name,
@@ -82,7 +82,7 @@ def keeping_of(
     return Keeping(begin.path.parent, begin.path, _first(plan, begin))
 
 
-def _last(plan: Plan, base: Path, say: Callable[[str], object]) -> Found | None:
+def _last(plan: Plan, base: Path, say: Callable[[str], object]) -> WholeCheckpoint | None:
     own = hash_of(carried(plan.experiment, plan.strategy))
     rules = plan.experiment.training
     for found in usable(earlier(base)):
@@ -100,12 +100,12 @@ def _last(plan: Plan, base: Path, say: Callable[[str], object]) -> Found | None:
     return None
 
 
-def _first(plan: Plan, found: Found) -> int:
+def _first(plan: Plan, found: WholeCheckpoint) -> int:
     """The iteration with which loops go on: as many examples as were trained on lie before it."""
     return found.manifest.examples // (plan.streams * plan.examples)
 
 
-def _going_on(plan: Plan, found: Found) -> str:
+def _going_on(plan: Plan, found: WholeCheckpoint) -> str:
     known, now = found.manifest, plan.experiment.roles.trainers
     said = f"going on from {found.path}, with iteration {_first(plan, found):,} of each loop"
     if known.trainers != now:
@@ -126,14 +126,3 @@ def clear_after(keeping: Keeping) -> None:
             return
         (path / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def resumed(plan: Plan, first: int) -> Plan:
-    """What is left of a plan's run: the warm-up is made again, and its end stays."""
-    if not first:
-        return plan
-    rules = plan.experiment.training
-    total = rules.warmup_steps + rules.steps
-    warmup = min(first + rules.warmup_steps, total - 1)
-    left = {"training.warmup_steps": warmup, "training.steps": total - warmup}
-    return replace(plan, experiment=plan.experiment.with_(left))

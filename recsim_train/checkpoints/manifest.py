@@ -43,7 +43,7 @@ _FREE = ("steps", "warmup_steps", "threads")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SavedBlock:
     """A part of a tensor, in one file under the tensor's name."""
 
     file: str
@@ -57,12 +57,12 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class SavedTensor:
     """A tensor."""
 
     dtype: str
     shape: tuple[int, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[SavedBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Manifest:
     """How the data's columns become features and rows of tables; empty: rows were generated."""
     configuration: dict[str, Any]
     versions: dict[str, str]
-    tensors: dict[str, Whole]
+    tensors: dict[str, SavedTensor]
     files: dict[str, int]
     """Bytes of each."""
     tool: str = "recsim-train"
@@ -122,7 +122,12 @@ def folder_name(plan: Plan) -> str:
 
 
 def manifest_of(
-    plan: Plan, iteration: int, tensors: dict[str, Whole], files: dict[str, int], *, ended: bool
+    plan: Plan,
+    iteration: int,
+    tensors: dict[str, SavedTensor],
+    files: dict[str, int],
+    *,
+    ended: bool,
 ) -> Manifest:
     """Of what all processes have written."""
     spec = plan.experiment
@@ -220,7 +225,7 @@ def steps_of(folder: Path) -> list[Path]:
 
 def check(path: Path, manifest: Manifest) -> None:
     """Read every byte. Raises UserError where a file is missing, cut off or changed."""
-    by_file: dict[str, dict[str, Block]] = {}
+    by_file: dict[str, dict[str, SavedBlock]] = {}
     for name, whole in manifest.tensors.items():
         for block in whole.blocks:
             by_file.setdefault(block.file, {})[name] = block
@@ -251,14 +256,14 @@ def _sum(read: Any, size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WholeCheckpoint:
     """A checkpoint to go on from, or to export."""
 
     path: Path
     manifest: Manifest
 
 
-def usable(folders: Sequence[Path]) -> Iterator[Found | UserError]:
+def usable(folders: Sequence[Path]) -> Iterator[WholeCheckpoint | UserError]:
     """The checkpoints of these folders that are whole, the newest first; and in between why others
     are not taken."""
     for folder in folders:
@@ -269,7 +274,7 @@ def usable(folders: Sequence[Path]) -> Iterator[Found | UserError]:
             except UserError as error:
                 yield error
             else:
-                yield Found(path, manifest)
+                yield WholeCheckpoint(path, manifest)
 
 
 def earlier(base: Path) -> list[Path]:

@@ -29,7 +29,7 @@ def export(
 
     It is that of the run's last whole checkpoint (checkpoint.every).
     """
-    from recsim_train.checkpoints.export import export as write
+    from recsim_train.executor.checkpoint.export import export as write
 
     made = write(run, out)
     common.say(

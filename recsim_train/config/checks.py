@@ -365,7 +365,7 @@ def write_out_recovery(raw: object, mistakes: Mistakes) -> object:
         return raw
     for key in raw.keys() & _RENAMED.keys():
         mistakes.add(("recovery", key), f"unknown key; {_RENAMED[key]}", at_key=True)
-    if (policy := raw.get("policy")) in _RENAMED:
+    if (policy := str(raw.get("policy"))) in _RENAMED:
         mistakes.add(("recovery", "policy"), f"unknown policy {policy}; {_RENAMED[policy]}")
     return {k: v for k, v in raw.items() if k not in _RENAMED and str(v) not in _RENAMED}
 

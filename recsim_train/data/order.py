@@ -45,7 +45,7 @@ class Turn(NamedTuple):
     part: GroupPart
 
 
-class Place(NamedTuple):
+class Onward(NamedTuple):
     """Where a loop goes on."""
 
     turns: Iterator[Turn]
@@ -93,7 +93,7 @@ class Order:
                 last, order = epoch, self._drawn(epoch).permutation(len(units))
             yield Turn(epoch, units[order[place % len(units)]])
 
-    def place(self, loop: int, done: int, size: int) -> Place:
+    def place(self, loop: int, done: int, size: int) -> Onward:
         """After so many rows of a loop, in windows of at most ``size``; nothing is read."""
         epochs = groupby(self.turns(loop), key=lambda turn: turn.epoch)
         window = 0
@@ -110,7 +110,7 @@ class Order:
         (epoch, (group, begin, stop)), *others = own
         rest = [Turn(epoch, GroupPart(group, begin + before, stop)), *others]
         following = chain.from_iterable(turns for _, turns in epochs)
-        return Place(chain(rest, following), window + whole, row)
+        return Onward(chain(rest, following), window + whole, row)
 
     def window(self, loop: int, number: int, rows: int) -> NDArray[np.int64]:
         """In which order a loop's window ``number`` is taken, which has so many rows."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -173,6 +173,17 @@ class Plan:
     def used(self) -> StrategyChoice:
         """The strategy with these options: what instances are made from."""
         return StrategyChoice(kind=self.strategy.kind, options=self.options)
+
+    def resumed(self, first: int) -> Plan:
+        """What is left of the run where its loops go on with iteration ``first``: the warm-up is
+        made again, and its end stays."""
+        if not first:
+            return self
+        rules = self.experiment.training
+        total = rules.warmup_steps + rules.steps
+        warmup = min(first + rules.warmup_steps, total - 1)
+        left = {"training.warmup_steps": warmup, "training.steps": total - warmup}
+        return replace(self, experiment=self.experiment.with_(left))
 
     def rank(self, instance: Instance) -> int:
         return self._ranks[instance]

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from recsim_train.checkpoints.going_on import resumed
 from recsim_train.placement.plan import Plan
 from recsim_train.results.figures import Performed, Summary, Synchronisation
 from recsim_train.results.statistics import (
@@ -26,7 +25,7 @@ OTHER = "other"
 
 def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summary:
     """Every figure of a run that follows from its records; null where a world has none."""
-    training = resumed(plan, outcome.facts.resumed_at or 0).experiment.training
+    training = plan.resumed(outcome.facts.resumed_at or 0).experiment.training
     warmup, steps = training.warmup_steps, outcome.steps
     speed = outcome.speed or throughput(
         outcome.iterations, warmup=warmup, steps=steps, batch_size=training.batch_size

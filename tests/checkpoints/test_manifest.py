@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.checkpoints.going_on import clear_after, keeping_of, resumed
+from recsim_train.checkpoints.going_on import clear_after, keeping_of
 from recsim_train.checkpoints.manifest import (
     MANIFEST,
-    Found,
+    WholeCheckpoint,
     check,
     check_space,
     folder_name,
@@ -100,7 +100,7 @@ def test_a_damaged_one_is_refused_and_the_one_before_is_taken(
     first, second = usable([folder])
     assert isinstance(first, UserError)
     assert why in str(first)
-    assert isinstance(second, Found)
+    assert isinstance(second, WholeCheckpoint)
     assert second.manifest.iteration == 4
     heard: list[str] = []
     keeping = keeping_of(plan, tmp_path, resume=True, say=heard.append)
@@ -187,7 +187,7 @@ def test_one_of_the_end_is_not_gone_on_from(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 5, 11])
 def test_what_is_left_ends_where_the_whole_would(first: int) -> None:
-    rules = resumed(plan_of(steps=10, warmup_steps=2), first).experiment.training
+    rules = plan_of(steps=10, warmup_steps=2).resumed(first).experiment.training
     assert rules.warmup_steps + rules.steps == 12
     assert rules.warmup_steps == (min(first + 2, 11) if first else 2)
     assert rules.steps >= 1

@@ -15,6 +15,7 @@ from recsim_train.config.load import load_points
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.schema import cluster_schema
+from recsim_train.config.units import every_of
 from recsim_train.placement.hosts import host_types
 from recsim_train.strategy.registry import schemas
 
@@ -262,23 +263,29 @@ RECOVERY = """\
 name: e
 model: tiny
 strategy: flat_ps
-recovery: {policy: %s}
+recovery: %s
 """
 
 
 @pytest.mark.parametrize(
     ("recovery", "fragment"),
     [
-        ("restart", "recovery.policy: expected one of 'abort', 'restart_all_from_checkpoint'"),
+        ("{policy: again}", "recovery.policy: expected one of 'stop', 'restart'"),
+        ("{policy: restart}", "checkpoint.every: missing; recovery.policy restart needs"),
         (
-            "restart_all_from_checkpoint",
-            "recovery.checkpoint_every: missing; restart_all_from_checkpoint needs checkpoints",
+            "{policy: continue_without, checkpoint_standstill: 3 s}",
+            "checkpoint.every: missing; recovery.checkpoint_standstill says how long they take",
         ),
-        (
-            "continue_without, checkpoint_write: 3 s",
-            "recovery.checkpoint_every: missing; checkpoint_write says how long checkpoints take",
-        ),
-        ("abort, checkpoint_every: 0 s", "recovery.checkpoint_every: expected a duration above 0"),
+        ("{policy: abort}", "recovery.policy: unknown policy abort; it is called stop"),
+        ("{policy: [stop]}", "recovery.policy: expected one of 'stop'"),
+        ("{policy: restart_all_from_checkpoint}", "it is called restart"),
+        ("{checkpoint_every: 3 s}", "unknown key; checkpoint.every says it, of real runs too"),
+        ("{checkpoint_write: 3 s}", "unknown key; recovery.checkpoint_standstill says it"),
+        ("{}\ncheckpoint: {every: 0 s}", "checkpoint.every: expected a duration above 0; or a"),
+        ("{}\ncheckpoint: {every: 0 steps}", "checkpoint.every: expected at least 1 step"),
+        ("{}\ncheckpoint: {every: 1000}", "checkpoint.every: expected a duration such as '10 min'"),
+        ("{}\ncheckpoint: {every: 3 moons}", "unknown unit 'moons'"),
+        ("{}\ncheckpoint: {every: 3 s, keep: 0}", "checkpoint.keep: expected an integer of"),
     ],
 )
 def test_bad_recoveries_are_explained(tmp_path: Path, recovery: str, fragment: str) -> None:
@@ -287,6 +294,15 @@ def test_bad_recoveries_are_explained(tmp_path: Path, recovery: str, fragment: s
     with pytest.raises(ConfigErrors) as caught:
         load_points(path, [], schemas())[0]
     assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("1000 steps", 1000), ("1 step", 1), ("1_000 steps", 1000), ("10 min", 600.0)],
+)
+def test_how_often_is_said_in_time_or_steps(text: str, found: float) -> None:
+    assert every_of(text) == found
+    assert type(every_of(text)) is type(found)
 
 
 def test_a_host_without_quotes_inside_braces_is_explained(tmp_path: Path) -> None:

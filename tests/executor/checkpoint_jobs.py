@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from recsim_train.checkpoints.manifest import (
-    Found,
     Manifest,
-    Whole,
+    SavedTensor,
+    WholeCheckpoint,
     complete,
     manifest_of,
     place,
@@ -27,8 +27,8 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor.checkpoint import blocks
-from recsim_train.executor.checkpoint.blocks import Held
-from recsim_train.executor.checkpoint.writing import snapshot, write
+from recsim_train.executor.checkpoint.memory import MemoryBlock, snapshot
+from recsim_train.executor.checkpoint.writing import write
 from recsim_train.executor.shards.services import DenseServer, EmbeddingServer
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
@@ -82,24 +82,24 @@ class Job:
         for held in [*self.shards(), *self.of_trainers()]:
             held.tensor.copy_(torch.rand(held.tensor.shape, generator=draw))
 
-    def shards(self) -> list[Held]:
+    def shards(self) -> list[MemoryBlock]:
         return list(blocks.of_shards(self.plan, [*self.tables, *self.dense]))
 
-    def of_trainers(self) -> list[Held]:
-        found: list[Held] = []
+    def of_trainers(self) -> list[MemoryBlock]:
+        found: list[MemoryBlock] = []
         for trainer, replica in enumerate(self.replicas):
             found += blocks.of_replica(trainer, replica)
         for name, worker in self.workers.items():
             found += blocks.of_loop(name, worker)
         return found
 
-    def kept(self, folder: Path, iteration: int = 4, *, ended: bool = False) -> Found:
+    def kept(self, folder: Path, iteration: int = 4, *, ended: bool = False) -> WholeCheckpoint:
         """A checkpoint, each shard's and all trainers' files written by themselves."""
         path = place(folder, iteration)
         path.mkdir(parents=True)
-        tensors: dict[str, Whole] = {}
+        tensors: dict[str, SavedTensor] = {}
         files: dict[str, int] = {}
-        by_process: list[Iterable[Held]] = [
+        by_process: list[Iterable[MemoryBlock]] = [
             *(blocks.of_shards(self.plan, [server]) for server in [*self.tables, *self.dense]),
             self.of_trainers(),
         ]
@@ -108,10 +108,10 @@ class Job:
             files |= sizes
             for name, whole in some.items():
                 before = tensors[name].blocks if name in tensors else ()
-                tensors[name] = Whole(whole.dtype, whole.shape, (*before, *whole.blocks))
+                tensors[name] = SavedTensor(whole.dtype, whole.shape, (*before, *whole.blocks))
         manifest: Manifest = manifest_of(self.plan, iteration, tensors, files, ended=ended)
         complete(path, manifest)
-        return Found(path, manifest)
+        return WholeCheckpoint(path, manifest)
 
     def table(self, number: int) -> tuple[Tensor, Tensor]:
         """Rows and sums of squares of a table, put together by hand from the shards' slices."""

@@ -13,6 +13,7 @@ from torch.distributed.checkpoint import HuggingFaceStorageReader
 
 from recsim_train.config.errors import RunFailed
 from recsim_train.executor.checkpoint import blocks, writing
+from recsim_train.executor.checkpoint.memory import CENTRAL
 from recsim_train.executor.checkpoint.source import Source
 from recsim_train.placement.plan import Plan
 from tests.executor.checkpoint_jobs import ROWS, Job, plan_of
@@ -67,7 +68,7 @@ def test_central_parameters_keep_their_places(
     first, second = (Job(plan_of(4, 1, dense, kind, options), dense) for dense in servers)
     with Source(first.kept(tmp_path)) as source:
         blocks.restore(source, second.shards())
-        for name in (blocks.CENTRAL, f"{blocks.CENTRAL}.squares"):
+        for name in (CENTRAL, f"{CENTRAL}.squares"):
             whole = source.whole(name)
             assert whole is not None
             for held in second.shards():

@@ -13,10 +13,16 @@ import torch
 from torch.distributed import HashStore
 
 from recsim_train.checkpoints.going_on import Keeping
-from recsim_train.checkpoints.manifest import MANIFEST, Found, check, read_manifest, steps_of
+from recsim_train.checkpoints.manifest import (
+    MANIFEST,
+    WholeCheckpoint,
+    check,
+    read_manifest,
+    steps_of,
+)
 from recsim_train.executor.checkpoint import keeper as keepers
-from recsim_train.executor.checkpoint.blocks import Held
 from recsim_train.executor.checkpoint.keeper import Keeper
+from recsim_train.executor.checkpoint.memory import MemoryBlock
 from recsim_train.executor.checkpoint.source import Source
 from recsim_train.placement.plan import Plan
 from tests.checkpoints.test_manifest import with_checkpoints
@@ -39,8 +45,8 @@ class Process:
     def settle(self) -> None:
         self.settled.append(int(self.state))
 
-    def held(self) -> Iterable[Held]:
-        yield Held(f"state.{self.instance.name}", (1,), (0,), self.state)
+    def held(self) -> Iterable[MemoryBlock]:
+        yield MemoryBlock(f"state.{self.instance.name}", (1,), (0,), self.state)
 
     def train(self, seconds: float) -> None:
         """All iterations, each of which adds one."""
@@ -90,7 +96,7 @@ def trained(processes: list[Process], seconds: tuple[float, float] = (0.001, 0.0
 def states(path: Path) -> Iterator[float]:
     manifest = read_manifest(path)
     check(path, manifest)
-    with Source(Found(path, manifest)) as source:
+    with Source(WholeCheckpoint(path, manifest)) as source:
         for name in sorted(manifest.tensors):
             whole = source.whole(name)
             assert whole is not None
@@ -143,7 +149,7 @@ def test_a_full_disk_costs_that_checkpoint_alone(
     name = f"{processes[who].instance.role}-{processes[who].instance.index}"
     write, failed = keepers.write, []
 
-    def full(path: Path, own: str, held: Iterable[Held]) -> object:
+    def full(path: Path, own: str, held: Iterable[MemoryBlock]) -> object:
         if own == name and path.name == "step-000000012":
             failed.append(own)
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -172,7 +178,7 @@ def test_without_a_manifest_there_is_none(folder: Path, monkeypatch: pytest.Monk
     """A process that dies before it has written leaves nothing that is taken for a checkpoint."""
     processes = job(folder, every="6 steps")
 
-    def dies(path: Path, own: str, held: Iterable[Held]) -> object:
+    def dies(path: Path, own: str, held: Iterable[MemoryBlock]) -> object:
         if own == "trainer-1":
             for process in processes:
                 process.failed.set()

@@ -13,7 +13,7 @@ from tests.clock import LIMIT
 
 PACKAGE = Path(__file__).parents[2] / "recsim_train"
 
-MIDDLE = {"strategy", "placement", "workload", "data", "trace", "results"}
+MIDDLE = {"strategy", "placement", "workload", "data", "trace", "results", "checkpoints"}
 ALLOWED = {
     "config": set[str](),
     "strategy": {"config"},
@@ -22,6 +22,7 @@ ALLOWED = {
     "placement": {"config", "strategy", "workload"},
     "data": {"config", "placement", "trace", "workload"},
     "results": {"config", "placement", "trace", "strategy"},
+    "checkpoints": {"config", "data", "placement", "results", "workload"},
     "sim": {"config", *MIDDLE},
     "executor": {"config", *MIDDLE},
     "report": {"config", *MIDDLE},
@@ -47,6 +48,7 @@ NEVER_IN = {
         "data",
         "trace",
         "results",
+        "checkpoints",
         "sim",
         "report",
         "evaluate",

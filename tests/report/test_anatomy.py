@@ -87,7 +87,7 @@ def test_small_effects_and_runs_without_a_path_are_not_named(factory: Any) -> No
 def test_what_failures_cost(summary: Summary, factory: Any) -> None:
     assert reliability(summary) == []
     found = Reliability(
-        policy="restart_all_from_checkpoint", failures=1, first_failures=(), checkpoints=2,
+        policy="restart", failures=1, first_failures=(), checkpoints=2,
         standstill_seconds=0.3, lost_examples=1200.0, goodput=700.0,
     )  # fmt: skip
     (said,) = reliability(factory.summary(facts=Facts(reliability=found)))

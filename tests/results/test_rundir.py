@@ -316,7 +316,7 @@ def test_facts_are_written_and_read_as_they_are(tmp_path: Path, factory: Any) ->
     outcome.facts = facts = Facts(
         warnings=("a sentence",),
         servers_needed={},
-        reliability=Reliability("abort", 1, (HostFailure("trainer[0]", 0.5, 2.0),), 0, 1.5, 64.0,
+        reliability=Reliability("stop", 1, (HostFailure("trainer[0]", 0.5, 2.0),), 0, 1.5, 64.0,
                                 None),
         memory={"trainer[0]": ProcessMemory(3.0, available=9.0, process=2.0, dense=1.0)},
         over_time=OverTime(0.0, (1.0,), {"cores": (0.5,)}, {"cores": Busiest("a.cores", (0.5,))}),
@@ -330,7 +330,7 @@ def test_facts_are_written_and_read_as_they_are(tmp_path: Path, factory: Any) ->
         "warnings": ["a sentence"],
         "servers_needed": {},
         "reliability": {
-            "policy": "abort", **failures, "checkpoints": 0, "standstill_seconds": 1.5,
+            "policy": "stop", **failures, "checkpoints": 0, "standstill_seconds": 1.5,
             "lost_examples": 64.0, "goodput": None,
         },
         "memory": {"trainer[0]": {"bytes": 3.0, "available": 9.0, "process": 2.0, "dense": 1.0}},

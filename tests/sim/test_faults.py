@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.experiment import Recovery
+from recsim_train.config.experiment import Checkpoint, Recovery
 from recsim_train.config.topology import Failures
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.engine import Engine, Steps
@@ -43,15 +43,15 @@ def failures(*schedule: tuple[float, str], restart: float = 1.0, **changes: Any)
     return Failures.model_validate({"restart": f"{restart} s", "schedule": planned, **changes})
 
 
-def recovery(policy: str, every: float | None = None, write: float = 0.0) -> Recovery:
-    settings: dict[str, Any] = {"policy": policy, "checkpoint_write": f"{write!r} s"}
-    if every is not None:
-        settings["checkpoint_every"] = f"{every!r} s"
-    return Recovery.model_validate(settings)
+def recovery(policy: str, every: float | None = None, write: float = 0.0) -> dict[str, Any]:
+    """Settings of an experiment."""
+    known = {"policy": policy, "checkpoint_standstill": f"{write!r} s"}
+    often = None if every is None else f"{every!r} s"
+    return {"recovery": Recovery.model_validate(known), "checkpoint": Checkpoint(every=often)}
 
 
-def restart_all(every: float, write: float = 0.0) -> Recovery:
-    return recovery("restart_all_from_checkpoint", every, write)
+def restart_all(every: float, write: float = 0.0) -> dict[str, Any]:
+    return recovery("restart", every, write)
 
 
 CONTINUE = recovery("continue_without")
@@ -89,7 +89,7 @@ def test_lost_work_and_stops_by_hand(
     # second one, of 2 s; the next checkpoint comes 6 iterations after that
     every, write, restart = 6 * length, 0.3, 2.0
     at = 16.5 * length + 2 * write
-    plan = plans(recovery=restart_all(every, write))
+    plan = plans(**restart_all(every, write))
     cluster = clusters(prices=HEAVY, failures=failures((at, "trainer[0]"), restart=restart))
     outcome = outcome_of(plan, cluster)
     found = facts(outcome)
@@ -111,7 +111,7 @@ def test_work_before_the_counted_window_is_not_counted_as_lost(
     even: tuple[float, float], plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     start, length = even
-    plan = plans(recovery=restart_all(100.0))
+    plan = plans(**restart_all(100.0))
     at = start + 2.25 * length
     outcome = outcome_of(plan, clusters(prices=HEAVY, failures=failures((at, "trainer[0]"))))
     # everything since the beginning is lost, but of the counted iterations 2.25
@@ -127,7 +127,7 @@ def test_failures_that_overlap_lose_once_and_wait_for_the_last(
     even: tuple[float, float], plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     start, length = even
-    plan = plans(recovery=restart_all(100.0), roles={"readers": 1})
+    plan = plans(**restart_all(100.0), roles={"readers": 1})
     at = start + 4 * length
     twice = failures((at, "trainer[0]"), (at + 0.6, "reader[0]"))
     base = outcome_of(plan, clusters(prices=HEAVY))
@@ -145,7 +145,7 @@ def test_a_checkpoint_under_way_is_void_when_a_host_fails(
 ) -> None:
     start, length = even
     every, write = 10 * length, 1.0
-    plan = plans(recovery=restart_all(every, write))
+    plan = plans(**restart_all(every, write))
     at = every + 0.5  # in the middle of the first one
     cluster = clusters(prices=HEAVY, failures=failures((at, "trainer[0]"), restart=3.0))
     found = facts(outcome_of(plan, cluster))
@@ -156,7 +156,7 @@ def test_a_checkpoint_under_way_is_void_when_a_host_fails(
 
 
 def test_everybody_stops(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf) -> None:
-    plan = plans(roles=ROLES, recovery=restart_all(100.0))
+    plan = plans(roles=ROLES, **restart_all(100.0))
     calm = outcome_of(plan, clusters(prices=HEAVY))
     cluster = clusters(prices=HEAVY, failures=failures((0.5, "embedding_server[1]"), restart=4.0))
     outcome = outcome_of(plan, cluster)
@@ -169,14 +169,14 @@ def test_frequent_checkpoints_lose_less_and_cost_more(
 ) -> None:
     unstable = clusters(prices=HEAVY, failures=failures(restart=0.1, mtbf="400 ms"))
     found = [
-        facts(outcome_of(plans(training={"steps": 200}, recovery=restart_all(c, 0.01)), unstable))
+        facts(outcome_of(plans(training={"steps": 200}, **restart_all(c, 0.01)), unstable))
         for c in (0.05, 0.4)
     ]
     assert found[0].lost_examples < found[1].lost_examples
     assert found[0].checkpoints > 2 * found[1].checkpoints
     free = clusters(prices=HEAVY)
-    none = plans(recovery=recovery("abort"))
-    often, seldom = (plans(recovery=restart_all(c, 0.01)) for c in (0.05, 0.4))
+    none = plans(**recovery("stop"))
+    often, seldom = (plans(**restart_all(c, 0.01)) for c in (0.05, 0.4))
     speeds = [facts(outcome_of(p, free)).goodput for p in (often, seldom)]
     whole = outcome_of(none, free)
     assert whole.facts.reliability is None
@@ -196,7 +196,7 @@ times = st.sampled_from([1.0, 2.5, 4.0, 10.0]) | st.floats(0.0, 40.0)
 def test_standstills_and_losses_add_up(
     plans: Plans, clusters: Clusters, at: list[float], restart: float, every: float, write: float
 ) -> None:
-    plan = plans(recovery=restart_all(every, write))
+    plan = plans(**restart_all(every, write))
     schedule = failures(*((t, "trainer[0]") for t in at), restart=restart, mtbf="1000 h")
     cluster = clusters(failures=schedule)
     engine = Engine()
@@ -232,7 +232,7 @@ def test_standstills_and_losses_add_up(
 def test_free_trainers_go_on_and_the_lost_one_comes_back(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
-    plan = plans(roles=ROLES, recovery=CONTINUE)
+    plan = plans(roles=ROLES, **CONTINUE)
     calm = outcome_of(plan, clusters(prices=HEAVY))
     cluster = clusters(prices=HEAVY, failures=failures((0.5, "trainer[2]"), restart=4.0))
     outcome = outcome_of(plan, cluster)
@@ -249,7 +249,7 @@ def test_free_trainers_go_on_and_the_lost_one_comes_back(
 def test_lock_step_waits_for_the_lost_one(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
-    plan = plans("allreduce", roles=ROLES, recovery=CONTINUE)
+    plan = plans("allreduce", roles=ROLES, **CONTINUE)
     calm = outcome_of(plan, clusters(prices=HEAVY))
     cluster = clusters(prices=HEAVY, failures=failures((0.5, "trainer[2]"), restart=4.0))
     outcome = outcome_of(plan, cluster)
@@ -260,7 +260,7 @@ def test_lock_step_waits_for_the_lost_one(
 def test_a_server_that_is_down_holds_up_all_that_ask_it(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
-    plan = plans(roles=ROLES, recovery=CONTINUE)
+    plan = plans(roles=ROLES, **CONTINUE)
     calm = outcome_of(plan, clusters(prices=HEAVY))
     down = failures((0.5, "embedding_server[0]"), restart=4.0)
     outcome = outcome_of(plan, clusters(prices=HEAVY, failures=down))
@@ -271,7 +271,7 @@ def test_a_server_that_is_down_holds_up_all_that_ask_it(
 
 @pytest.mark.usefixtures("equal_shares")
 def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: Clusters) -> None:
-    plan = plans(roles={"trainers": 3}, recovery=CONTINUE)
+    plan = plans(roles={"trainers": 3}, **CONTINUE)
     down = failures((1.0, "trainer[0]"), (1.5, "trainer[0]"), restart=2.0)
     engine = Engine()
     machines = Machines(
@@ -302,10 +302,10 @@ def test_a_host_that_is_down_neither_computes_nor_sends(plans: Plans, clusters: 
     assert found["from it"] == pytest.approx(3.5 + 1.5)
 
 
-# ------------------------------------------------------------------ abort
+# ------------------------------------------------------------------ stop
 
 
-def test_abort_ends_the_run(
+def test_stopping_ends_the_run(
     even: tuple[float, float], plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     start, length = even
@@ -315,19 +315,19 @@ def test_abort_ends_the_run(
     assert outcome.steps == 7
     assert str(outcome.facts.stopped).startswith("trainer[0] failed after ")
     (warning,) = outcome.facts.warnings
-    assert warning == f"{outcome.facts.stopped}: recovery.policy is abort, so the run ends there"
+    assert warning == f"{outcome.facts.stopped}: recovery.policy is stop, so the run ends there"
     assert facts(outcome).goodput == pytest.approx(0.0, abs=1e-9)  # nothing was kept
-    kept = outcome_of(plans(recovery=recovery("abort", 5 * length)), cluster)
+    kept = outcome_of(plans(**recovery("stop", 5 * length)), cluster)
     # the last checkpoint was two of them after the start
     lost = 7.0 - (10 * length - start) / length
     assert facts(kept).lost_examples == pytest.approx(lost * BATCH, rel=NEAR)
 
 
 @pytest.mark.parametrize("at", [0.9, 1.6, 3.1])
-def test_what_is_known_by_an_abort_beats_no_bound(
+def test_what_is_known_by_stopping_beats_no_bound(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, at: float
 ) -> None:
-    plan = plans("flat_ps", roles=ROLES, training={"steps": 60}, recovery=recovery("abort"))
+    plan = plans("flat_ps", roles=ROLES, training={"steps": 60}, **recovery("stop"))
     cluster = clusters(prices=HEAVY, jitter=0.4, failures=failures((at, "trainer[2]")))
     outcome = outcome_of(plan, cluster)
     assert outcome.speed is not None
@@ -335,7 +335,7 @@ def test_what_is_known_by_an_abort_beats_no_bound(
     assert (outcome.speed.examples_per_second or inf) <= (outcome.bound_eps or 0.0) * (1 + 1e-9)
 
 
-def test_abort_before_anything_counts_is_a_failed_run(
+def test_stopping_before_anything_counts_is_a_failed_run(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     cluster = clusters(prices=HEAVY, failures=failures((0.05, "trainer[0]")))
@@ -349,7 +349,7 @@ def test_abort_before_anything_counts_is_a_failed_run(
 def test_too_many_failures_end_the_run(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plans(roles=ROLES, recovery=CONTINUE)
+    plan = plans(roles=ROLES, **CONTINUE)
     cluster = clusters(prices=HEAVY, failures=failures(mtbf="20 ms", restart=0.01))
     monkeypatch.setattr("recsim_train.sim.cluster.faults._MOST", 30)
     with pytest.raises(RunFailed, match=r"30 failures within .* hosts fail too often"):
@@ -362,7 +362,7 @@ def test_all_strategies_meet_the_same_failures(
     cluster = clusters(prices=HEAVY, failures=failures(mtbf="3 s", restart=0.2))
 
     def met(kind: str, policy: Recovery, seed: int = 1) -> list[tuple[str, float]]:
-        plan = plans(kind, roles=ROLES, recovery=policy, seed=seed)
+        plan = plans(kind, roles=ROLES, **policy, seed=seed)
         return [(f.host, f.at) for f in facts(outcome_of(plan, cluster)).first_failures]
 
     one = met("flat_ps", CONTINUE)
@@ -375,7 +375,7 @@ def test_all_strategies_meet_the_same_failures(
 
 
 def test_failures_are_as_frequent_as_they_are_said_to_be(plans: Plans, clusters: Clusters) -> None:
-    plan = plans(roles={"trainers": 20}, recovery=CONTINUE)
+    plan = plans(roles={"trainers": 20}, **CONTINUE)
     engine = Engine()
     cluster = clusters(failures=failures(mtbf="90 s", restart=10.0))
     machines = Machines(plan, cluster, engine, Jitter(1))
@@ -400,7 +400,7 @@ def test_failures_of_one_role_come_to_its_hosts_only(
 ) -> None:
     unsure = failures(mtbf="0.8 s", restart=0.05, role="trainer")
     cluster = clusters(prices=HEAVY, failures=unsure)
-    plan = plans(roles=ROLES, training={"steps": 200}, recovery=CONTINUE)
+    plan = plans(roles=ROLES, training={"steps": 200}, **CONTINUE)
     found = facts(outcome_of(plan, cluster))
     listed = found.first_failures
     assert found.failures > 2 * len(listed) == 40
@@ -431,8 +431,8 @@ def test_every_recovery_costs_something(plans: Plans, clusters: Clusters, eps: E
     unstable = clusters(prices=HEAVY, failures=failures(mtbf="1 s", restart=0.2))
     for kind in ("flat_ps", "allreduce"):
         for policy in (CONTINUE, restart_all(0.5)):
-            plan = plans(kind, roles=ROLES, recovery=policy)
+            plan = plans(kind, roles=ROLES, **policy)
             assert eps(plan, unstable) < 0.9 * eps(plans(kind, roles=ROLES), calm)
     slower = clusters(prices=HEAVY, failures=failures(mtbf="1 s", restart=0.4))
-    plan = plans("allreduce", roles=ROLES, recovery=CONTINUE)
+    plan = plans("allreduce", roles=ROLES, **CONTINUE)
     assert eps(plan, slower) < eps(plan, unstable)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.experiment import Recovery, Table
+from recsim_train.config.experiment import Checkpoint, Recovery, Table
 from recsim_train.config.topology import Failures, Stragglers
 from recsim_train.placement.plan import Plan
 from recsim_train.results.summary import synchronisation
@@ -174,9 +174,8 @@ def test_no_more_rounds_than_the_gap_allows(
     if surroundings == "a failure":
         settings["recovery"] = Recovery(policy="continue_without")
     elif surroundings == "failures":
-        settings["recovery"] = Recovery.model_validate(
-            {"policy": "restart_all_from_checkpoint", "checkpoint_every": "20 ms"}
-        )
+        settings["recovery"] = Recovery(policy="restart")
+        settings["checkpoint"] = Checkpoint(every="20 ms")
     plan = job(3, 2, steps=20, algorithm=algorithm, gap=gap, settings=settings)
     outcome = run(plan, net(**SURROUNDINGS[surroundings]))
     assert len(outcome.iterations) == 3 * 2 * 20

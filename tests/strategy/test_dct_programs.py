@@ -30,6 +30,7 @@ def asked(strategy: Strategy, batches: int) -> list[str]:
     program: Coroutine[Effect[Any], Any, None] = strategy.program("worker")
     found: list[str] = []
     answer: Any = None
+    number = -1
     while True:
         try:
             effect = program.send(answer)
@@ -37,8 +38,8 @@ def asked(strategy: Strategy, batches: int) -> list[str]:
             return found
         answer = Dense()
         if isinstance(effect, NextBatch):
-            batches -= 1
-            answer = Batch(4, Ids(), Features()) if batches >= 0 else None
+            number += 1
+            answer = Batch(4, Ids(), Features(), number) if number < batches else None
         elif isinstance(effect, Compute):
             found.append(effect.operation.name)
             if effect.operation.name == "forward_backward":

@@ -48,14 +48,15 @@ def ask(
     asked: list[Effect[Any]] = []
     votes, members, ended = iter(last), iter(present), iter(reached)
     answer: Any = None
+    number = -1
     while True:
         try:
             effect = program.send(answer)
         except StopIteration:
             return asked
         if isinstance(effect, NextBatch):
-            batches -= 1
-            answer = Batch(4, Ids(), Features()) if batches >= 0 else None
+            number += 1
+            answer = Batch(4, Ids(), Features(), number) if number < batches else None
             continue
         asked.append(effect)
         if isinstance(effect, NextRound):

@@ -9,39 +9,20 @@ the one, and what loops had not sent yet is summed up at the first of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from recsim_train.checkpoints.manifest import table_names
+from recsim_train.executor.checkpoint.memory import CENTRAL, MemoryBlock
+from recsim_train.executor.checkpoint.source import Source
 from recsim_train.executor.shards.services import DenseServer, EmbeddingServer, central_order
 from recsim_train.executor.worker import EmbeddingState, Replica, Worker
 from recsim_train.placement.plan import DenseShard, Plan
 from recsim_train.workload.graph import graph_of
 
-if TYPE_CHECKING:
-    from recsim_train.executor.checkpoint.source import Source
 
-MODEL = "model.dense"
-"""The dense parameters that were evaluated, in a checkpoint of the end."""
-CENTRAL = "central.dense"
-
-
-class Held(NamedTuple):
-    """A block in a process's memory, and what it is a part of."""
-
-    name: str
-    shape: tuple[int, ...]
-    """Of the whole."""
-    offsets: tuple[int, ...]
-    tensor: Tensor
-    """The memory itself."""
-    step: int = 1
-    """Of the first dimension, as `recsim_train.checkpoints.manifest.Block` has it."""
-
-
-def of_tables(plan: Plan, state: EmbeddingState) -> Iterator[Held]:
+def of_tables(plan: Plan, state: EmbeddingState) -> Iterator[MemoryBlock]:
     """Rows, and Adagrad's sums of squares beside them."""
     model, position = plan.experiment.model, 0
     names = table_names(model, plan.experiment.data)
@@ -49,15 +30,17 @@ def of_tables(plan: Plan, state: EmbeddingState) -> Iterator[Held]:
         rows, own = model.tables[part.table].rows, slice(position, position + part.rows)
         name, position = f"tables.{names[part.table]}", position + part.rows
         begin = part.start, part.first
-        yield Held(f"{name}.rows", (rows, model.row_width), begin, state.rows[own], part.step)
+        yield MemoryBlock(
+            f"{name}.rows", (rows, model.row_width), begin, state.rows[own], part.step
+        )
         if state.training.sparse_optimizer != "sgd":
             # of a row's columns by themselves these are no part of those of the whole row
             columns = f".columns-{part.first}-{part.last}" if part.last else ""
             named = f"{name}.squares{columns}"
-            yield Held(named, (rows,), (part.start,), state.state[own], part.step)
+            yield MemoryBlock(named, (rows,), (part.start,), state.state[own], part.step)
 
 
-def of_central(plan: Plan, server: DenseServer, shard: DenseShard) -> Iterator[Held]:
+def of_central(plan: Plan, server: DenseServer, shard: DenseShard) -> Iterator[MemoryBlock]:
     """A shard of the central parameters, in the order of the model's."""
     whole, state = graph_of(plan.experiment.model).elements, server.state
     order = central_order(plan)
@@ -67,13 +50,13 @@ def of_central(plan: Plan, server: DenseServer, shard: DenseShard) -> Iterator[H
     for first, stop in zip(cuts, cuts[1:], strict=False):
         if stop > first:
             begin = (int(own[first]),)
-            yield Held(CENTRAL, (whole,), begin, state.values[first:stop])
+            yield MemoryBlock(CENTRAL, (whole,), begin, state.values[first:stop])
             if state.optimizer.state.numel():
                 squares = state.optimizer.state[first:stop]
-                yield Held(f"{CENTRAL}.squares", (whole,), begin, squares)
+                yield MemoryBlock(f"{CENTRAL}.squares", (whole,), begin, squares)
 
 
-def of_replica(trainer: int, replica: Replica) -> Iterator[Held]:
+def of_replica(trainer: int, replica: Replica) -> Iterator[MemoryBlock]:
     """A trainer's dense parameters, of a part of the net operator by operator, their optimizer, and
     moves kept back."""
     graph = graph_of(replica.model)
@@ -89,13 +72,13 @@ def of_replica(trainer: int, replica: Replica) -> Iterator[Held]:
         for what, values in (("", replica.parameters), (".squares", replica.optimizer.state)):
             if elements and values.numel():
                 named = f"trainers.{trainer}.dense{what}"
-                yield Held(named, (graph.elements,), (offset,), values[own])
+                yield MemoryBlock(named, (graph.elements,), (offset,), values[own])
     if replica.pending.numel():
         shape = tuple(replica.pending.shape)
-        yield Held(f"trainers.{trainer}.pending", shape, (0,), replica.pending)
+        yield MemoryBlock(f"trainers.{trainer}.pending", shape, (0,), replica.pending)
 
 
-def of_loop(name: str, worker: Worker) -> Iterator[Held]:
+def of_loop(name: str, worker: Worker) -> Iterator[MemoryBlock]:
     """What one loop keeps from one step to the next: what it has not sent, or not yet, and the
     global model of blockwise updates."""
     residual, block = worker.residual, worker.block or (None, None)
@@ -108,10 +91,10 @@ def of_loop(name: str, worker: Worker) -> Iterator[Held]:
     }
     for what, values in kept.items():
         if values is not None:
-            yield Held(f"loops.{name}.{what}", tuple(values.shape), (0,), values)
+            yield MemoryBlock(f"loops.{name}.{what}", tuple(values.shape), (0,), values)
 
 
-def restore(found: Source, held: Iterable[Held]) -> None:
+def restore(found: Source, held: Iterable[MemoryBlock]) -> None:
     """Fill shards from a checkpoint. Raises RunFailed where it lacks a part of them."""
     for block in held:
         found.fill(block)
@@ -156,7 +139,9 @@ def restore_loops(found: Source, loops: Sequence[tuple[str, Worker]], everyone: 
             worker.block = model, momentum
 
 
-def of_shards(plan: Plan, servers: Iterable[EmbeddingServer | DenseServer]) -> Iterator[Held]:
+def of_shards(
+    plan: Plan, servers: Iterable[EmbeddingServer | DenseServer]
+) -> Iterator[MemoryBlock]:
     """All that a process's shards hold."""
     for server in servers:
         if isinstance(server, EmbeddingServer):

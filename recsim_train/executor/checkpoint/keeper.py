@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 
 from recsim_train.checkpoints.going_on import Keeping
 from recsim_train.checkpoints.manifest import (
-    Whole,
+    SavedTensor,
     check_space,
     complete,
     manifest_of,
@@ -38,10 +38,9 @@ from recsim_train.checkpoints.manifest import (
     prune,
 )
 from recsim_train.config.errors import RunFailed
-from recsim_train.executor.checkpoint.blocks import Held
 from recsim_train.executor.checkpoint.halts import Halts
-from recsim_train.executor.checkpoint.source import bytes_of
-from recsim_train.executor.checkpoint.writing import snapshot, write
+from recsim_train.executor.checkpoint.memory import MemoryBlock, bytes_of, snapshot
+from recsim_train.executor.checkpoint.writing import write
 from recsim_train.executor.process.attend import in_thread
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.trace.facts import CheckpointMade
@@ -62,7 +61,7 @@ class Holder(Protocol):
     def settle(self) -> None:
         """Loops stand still: what servers have to know before anything is copied."""
 
-    def held(self) -> Iterable[Held]:
+    def held(self) -> Iterable[MemoryBlock]:
         """All that a checkpoint has of this process."""
 
 
@@ -70,7 +69,7 @@ class Holder(Protocol):
 class Written:
     """What a process says of its files."""
 
-    tensors: dict[str, Whole]
+    tensors: dict[str, SavedTensor]
     files: dict[str, int]
     problem: str = ""
 
@@ -155,7 +154,7 @@ class Keeper:
                 return
             time.sleep(_STEP)
 
-    def finish(self, held: Iterable[Held]) -> None:
+    def finish(self, held: Iterable[MemoryBlock]) -> None:
         """Make the last one, of what is ``held`` when training is over; all processes."""
         # until then others may want one, and their loops stand still for it
         trainers = range(self.plan.experiment.roles.trainers)
@@ -195,7 +194,7 @@ class Keeper:
     # -- what --------------------------------------------------------------------------------
 
     def _write(
-        self, number: str, iteration: int, held: list[Held], still: float, *, ended: bool
+        self, number: str, iteration: int, held: list[MemoryBlock], still: float, *, ended: bool
     ) -> None:
         begin, path = time.monotonic(), place(self.folder, iteration)
         written = Written({}, {})
@@ -223,14 +222,14 @@ class Keeper:
         if problem := next((one.problem for one in all_written if one.problem), ""):
             shutil.rmtree(path, ignore_errors=True)
             return problem
-        tensors: dict[str, Whole] = {}
+        tensors: dict[str, SavedTensor] = {}
         files: dict[str, int] = {}
         for one in all_written:
             files |= one.files
             for name, whole in one.tensors.items():
                 known = tensors.get(name)
                 before = () if known is None else known.blocks
-                tensors[name] = Whole(whole.dtype, whole.shape, (*before, *whole.blocks))
+                tensors[name] = SavedTensor(whole.dtype, whole.shape, (*before, *whole.blocks))
         try:
             complete(path, manifest_of(self.plan, iteration, tensors, files, ended=ended))
         except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from math import prod
 from typing import Any
@@ -11,9 +11,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from recsim_train.checkpoints.manifest import Block, Found, Whole
+from recsim_train.checkpoints.manifest import SavedBlock, SavedTensor, WholeCheckpoint
 from recsim_train.config.errors import RunFailed
-from recsim_train.executor.checkpoint.blocks import CENTRAL, MODEL, Held
+from recsim_train.executor.checkpoint.memory import CENTRAL, MODEL, MemoryBlock
 
 _TOGETHER = 1 << 20
 """Rows that are looked up at a time."""
@@ -23,7 +23,7 @@ class Source(ExitStack):
     """Inside, its files are open. What is read is not checked again against the sums: see
     `recsim_train.checkpoints.manifest.check`."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: WholeCheckpoint) -> None:
         super().__init__()
         self.path, self.manifest = found.path, found.manifest
         self._files: dict[str, Any] = {}
@@ -32,12 +32,12 @@ class Source(ExitStack):
         """Of the tensors that begin so."""
         return [name for name in self.manifest.tensors if name.startswith(prefix)]
 
-    def has(self, held: Held) -> bool:
+    def has(self, held: MemoryBlock) -> bool:
         """Whether all of a block is there."""
         whole = self.manifest.tensors.get(held.name)
         return whole is not None and self._copy(held, whole, held.tensor[:0]) == held.tensor.numel()
 
-    def fill(self, held: Held) -> None:
+    def fill(self, held: MemoryBlock) -> None:
         """Copy a block into memory. Raises RunFailed where a part of it is not there."""
         whole = self.manifest.tensors.get(held.name)
         if whole is None:
@@ -50,7 +50,7 @@ class Source(ExitStack):
                 f"not {held.tensor.numel():,}"
             )
 
-    def fill_mean(self, held: Held, names: Sequence[str]) -> None:
+    def fill_mean(self, held: MemoryBlock, names: Sequence[str]) -> None:
         """Copy the mean of the same block of several tensors: of those that have it."""
         there = [one for name in names if self.has(one := held._replace(name=name))]
         if not there:
@@ -76,7 +76,7 @@ class Source(ExitStack):
         dense = torch.empty(known.shape, dtype=getattr(torch, known.dtype))
         for offset, shape in self.manifest.parameters.values():  # a trainer may have some of them
             own = dense[offset : offset + prod(shape)]
-            self.fill_mean(Held("", known.shape, (offset,), own), names)
+            self.fill_mean(MemoryBlock("", known.shape, (offset,), own), names)
         return dense
 
     def whole(self, name: str) -> Tensor | None:
@@ -84,14 +84,14 @@ class Source(ExitStack):
         if (known := self.manifest.tensors.get(name)) is None:
             return None
         tensor = torch.empty(known.shape, dtype=getattr(torch, known.dtype))
-        self.fill(Held(name, known.shape, (0,) * len(known.shape), tensor))
+        self.fill(MemoryBlock(name, known.shape, (0,) * len(known.shape), tensor))
         return tensor
 
-    def _copy(self, held: Held, whole: Whole, into: Tensor) -> int:
+    def _copy(self, held: MemoryBlock, whole: SavedTensor, into: Tensor) -> int:
         """Copy what there is of a block, unless ``into`` is empty; how many numbers that is."""
         return sum(self._overlap(held, block, into) for block in whole.blocks)
 
-    def _overlap(self, held: Held, block: Block, into: Tensor) -> int:
+    def _overlap(self, held: MemoryBlock, block: SavedBlock, into: Tensor) -> int:
         columns = slice(None)
         width, stored = 1, slice(None)
         if len(held.shape) > 1:
@@ -125,15 +125,10 @@ class Source(ExitStack):
                 into[places] = piece
         return count
 
-    def _slice(self, name: str, block: Block, low: int, high: int) -> Tensor:
+    def _slice(self, name: str, block: SavedBlock, low: int, high: int) -> Tensor:
         file = self._files.get(block.file)
         if file is None:
             opened = safe_open(str(self.path / block.file), framework="pt")
             file = self._files[block.file] = self.enter_context(opened)
         found: Tensor = file.get_slice(name)[low:high]
         return found.reshape(high - low, *block.shape[1:])
-
-
-def bytes_of(held: Iterable[Held]) -> int:
-    """What blocks take."""
-    return sum(one.tensor.numel() * one.tensor.element_size() for one in held)

@@ -11,38 +11,35 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from recsim_train.checkpoints.manifest import Block, Whole
-from recsim_train.executor.checkpoint.blocks import Held
+from recsim_train.checkpoints.manifest import SavedBlock, SavedTensor
+from recsim_train.executor.checkpoint.memory import MemoryBlock
 
 _MOST = 256 << 20
 """Bytes of a file, so that several are written and read at a time."""
 
 
-def snapshot(held: Iterable[Held]) -> list[Held]:
-    """Copies, which nobody changes while they are written."""
-    return [one._replace(tensor=one.tensor.clone().contiguous()) for one in held]
-
-
-def write(folder: Path, who: str, held: Iterable[Held]) -> tuple[dict[str, Whole], dict[str, int]]:
+def write(
+    folder: Path, who: str, held: Iterable[MemoryBlock]
+) -> tuple[dict[str, SavedTensor], dict[str, int]]:
     """Write blocks as files of the process ``who``; the tensors that they are of, and the bytes of
     each file. Raises OSError."""
-    tensors: dict[str, Whole] = {}
+    tensors: dict[str, SavedTensor] = {}
     files: dict[str, int] = {}
     for number, some in enumerate(_files(held)):
         file = f"{who}.{number}.safetensors"
         _save(folder / file, some)
         files[file] = (folder / file).stat().st_size
         for one in some:
-            own = Block(file, one.offsets, tuple(one.tensor.shape), _sum(one), one.step)
+            own = SavedBlock(file, one.offsets, tuple(one.tensor.shape), _sum(one), one.step)
             kind = str(one.tensor.dtype).removeprefix("torch.")
-            known = tensors.get(one.name, Whole(kind, one.shape, ()))
-            tensors[one.name] = Whole(kind, one.shape, (*known.blocks, own))
+            known = tensors.get(one.name, SavedTensor(kind, one.shape, ()))
+            tensors[one.name] = SavedTensor(kind, one.shape, (*known.blocks, own))
     return tensors, files
 
 
-def _files(held: Iterable[Held]) -> Iterator[list[Held]]:
+def _files(held: Iterable[MemoryBlock]) -> Iterator[list[MemoryBlock]]:
     """What goes into one file: no more than fits, and of each name one block."""
-    some: list[Held] = []
+    some: list[MemoryBlock] = []
     size = 0
     for one in _pieces(held):
         more = one.tensor.numel() * one.tensor.element_size()
@@ -55,7 +52,7 @@ def _files(held: Iterable[Held]) -> Iterator[list[Held]]:
         yield some
 
 
-def _pieces(held: Iterable[Held]) -> Iterator[Held]:
+def _pieces(held: Iterable[MemoryBlock]) -> Iterator[MemoryBlock]:
     """Large blocks in several, by rows."""
     for one in held:
         rows, each = one.tensor.shape[0], one.tensor[:1].numel() * one.tensor.element_size()
@@ -65,7 +62,7 @@ def _pieces(held: Iterable[Held]) -> Iterator[Held]:
             yield one._replace(offsets=begin, tensor=one.tensor[first : first + most])
 
 
-def _save(path: Path, some: list[Held]) -> None:
+def _save(path: Path, some: list[MemoryBlock]) -> None:
     offsets, tensors = {}, {}
     for one in some:
         begin, tensor = one.offsets, one.tensor
@@ -81,5 +78,5 @@ def _save(path: Path, some: list[Held]) -> None:
     aside.rename(path)
 
 
-def _sum(one: Held) -> int:
+def _sum(one: MemoryBlock) -> int:
     return zlib.crc32(one.tensor.view(torch.uint8).numpy().data)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping, resumed
+from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor.emulation.cluster import EmulatedCluster
@@ -98,7 +98,7 @@ def execute(
     check_cache(plan)
     _check_locks(staging)
     emulated = times if hosts is None else times or {}
-    plan = resumed(plan, keeping.first)
+    plan = plan.resumed(keeping.first)
     write_spec(staging, plan, emulated, keeping)
     messages: queue.Queue[tuple[Child, dict[str, Any]]] = queue.Queue()
     children: list[Child] = []

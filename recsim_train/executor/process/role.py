@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from queue import SimpleQueue
@@ -15,12 +15,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from recsim_train.checkpoints.going_on import NONE_KEPT, Keeping
-from recsim_train.checkpoints.manifest import Found, read_manifest
 from recsim_train.executor.books import Books, book, set_pace
-from recsim_train.executor.checkpoint import blocks
-from recsim_train.executor.checkpoint.blocks import Held
 from recsim_train.executor.checkpoint.keeper import Keeper
-from recsim_train.executor.checkpoint.source import Source
+from recsim_train.executor.checkpoint.state import RoleState
 from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
 from recsim_train.executor.link.gloo import Collective, GlooTransport
 from recsim_train.executor.link.tcp import TcpTransport
@@ -34,7 +31,6 @@ from recsim_train.executor.process.evaluate import evaluate
 from recsim_train.executor.process.peers import Peers
 from recsim_train.executor.queues import QueueFeed, ThreadBarrier, ThreadProgress, ThreadQueue
 from recsim_train.executor.runtime import LoopContext, run_loop
-from recsim_train.executor.shards.cache import held_rows
 from recsim_train.executor.shards.services import (
     DenseServer,
     EmbeddingServer,
@@ -129,8 +125,6 @@ class Role:
         self.reader: ReaderProcess | None = None
         self.readings: list[Reading] = []
         self.quality: dict[str, float | None] = {}
-        self.evaluated: torch.Tensor | None = None
-        """The dense parameters that were, at trainer 0."""
         self.servers: dict[Key, EmbeddingServer | DenseServer] = {}
         for rows in plan.embedding.shards if plan.embedding else ():
             if rows.host == instance:
@@ -146,8 +140,11 @@ class Role:
             rank = plan.rank(instance)
             self.transport = TcpTransport(plan, rank, store, self.timeout, askers, peers.labels)
             schedule("SCHED_OTHER")
+        shards = self.servers.values()
+        self.state = RoleState(plan, instance, shards, self.cache, self.contexts)
         if keeping.folder is not None and beside is not None:
-            self.keeper = Keeper(plan, instance, keeping, beside(), self, self._stopped.is_set)
+            stopped = self._stopped.is_set
+            self.keeper = Keeper(plan, instance, keeping, beside(), self.state, stopped)
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
@@ -271,41 +268,11 @@ class Role:
             halts=None if self.keeper is None else self.keeper.halts,
         )
 
-    # -- checkpoints -----------------------------------------------------------------------
-
-    def settle(self) -> None:
-        """Loops stand still: what servers have to know before anything is copied."""
-        if self.cache is not None:
-            stub = next(c.embedding for c in self.contexts if c.embedding is not None)
-            stub.store(held_rows(self.cache), -1)()
-
-    def held(self) -> Iterator[Held]:
-        """All that a checkpoint has of this process, while its loops stand still."""
-        yield from blocks.of_shards(self.plan, self.servers.values())
-        if self.instance.role == "trainer":
-            yield from blocks.of_replica(self.instance.index, self.replica)
-            for context in self.contexts:
-                yield from blocks.of_loop(context.name, context.worker)
-
-    def _go_on(self, what: Callable[[Source], None]) -> None:
-        """Fill something from the checkpoint that the run goes on from, if there is one."""
-        if (path := self.keeping.begin) is not None:
-            with Source(Found(path, read_manifest(path))) as source:
-                what(source)
-
-    def _restore_trainer(self, source: Source) -> None:
-        plan, everyone = self.plan, {loop.name for loop in self.plan.all_loops}
-        trainers = plan.experiment.roles.trainers
-        blocks.restore_replica(source, self.instance.index, self.replica, trainers)
-        loops = [(context.name, context.worker) for context in self.contexts]
-        blocks.restore_loops(source, loops, everyone)
-
     # -- the run ---------------------------------------------------------------------------
 
     def start(self, limit: float) -> None:
         """All threads up to the common start, within ``limit`` seconds, then go."""
-        shards = list(blocks.of_shards(self.plan, self.servers.values()))
-        self._go_on(lambda source: blocks.restore(source, shards))
+        self.state.restore_shards(self.keeping)
         if self.instance.role == "trainer":
             self._begin_loops()
         self.peers.meet("ready", limit)
@@ -331,7 +298,7 @@ class Role:
             self.readings.append(self.reader.reading)
             self.threads += self.reader.start()
         if self.instance.role == "trainer":
-            self.replica = Replica.of(self.plan, self._host())
+            self.replica = self.state.replica = Replica.of(self.plan, self._host())
             self.strategy = create(self.plan.used, self.plan.place(self.instance.index))
             for loop in self.plan.loops(self.instance.index):
                 context = self._context(
@@ -343,7 +310,7 @@ class Role:
                     record=True,
                 )
                 self.contexts.append(context)
-            self._go_on(self._restore_trainer)
+            self.state.restore_trainer(self.keeping)
             for loop, context in zip(self._given, self.contexts, strict=True):
                 self._given[loop].put(context)
         if self.keeper is not None:
@@ -437,18 +404,13 @@ class Role:
                 )
                 if self.modelled is None:  # else nothing was learned
                     run_loop(context, self.strategy.finish())
-                    self.evaluated = replica.parameters
+                    self.state.evaluated = replica.parameters
                     self.quality = evaluate(self.plan, context)
                 self.transport.stop(len(self.plan.all_loops))
         self.join(self.threads, tick)
         if self.keeper is not None:
-            self.keeper.finish(self._at_the_end())
+            self.keeper.finish(self.state.at_the_end())
         self.peers.meet("over")
-
-    def _at_the_end(self) -> Iterator[Held]:
-        yield from self.held()
-        if (model := self.evaluated) is not None:
-            yield Held(blocks.MODEL, tuple(model.shape), (0,), model.clone())
 
     def read_clock(self) -> None:
         """After `finish`, of all ranks: how this one's clock differs from rank 0's by now."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping, resumed
+from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import (
     Rank,
@@ -169,7 +169,7 @@ def execute_rank(
     if there:
         _parted(way)
         return None
-    plan = resumed(plan, keeping.first)
+    plan = plan.resumed(keeping.first)
     labels = [f"{word.name} (rank {rank})" for rank, word in enumerate(words)]
     role: Role | None = None
     peers: Peers | None = None

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
 
 from recsim_train.checkpoints.manifest import (
     MANIFEST,
-    Found,
     Manifest,
+    WholeCheckpoint,
     check,
     check_space,
     read_manifest,
@@ -19,13 +22,9 @@ from recsim_train.checkpoints.manifest import (
     usable,
 )
 from recsim_train.config.errors import UserError
+from recsim_train.executor.checkpoint.source import Source
 from recsim_train.results.folder import json_bytes, writable, writing
 from recsim_train.results.rundir import is_run, read_run
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from recsim_train.executor.checkpoint.source import Source
 
 WEIGHTS, COLUMNS = "model.safetensors", "columns.json"
 _INDEX = f"{WEIGHTS}.index.json"
@@ -39,10 +38,6 @@ def export(path: Path, folder: Path) -> Manifest:
 
     Raises UserError where there is none, RunFailed where the disk does not take it.
     """
-    from safetensors.torch import save_file
-
-    from recsim_train.executor.checkpoint.source import Source
-
     found = _found(path)
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else (folder,)):
         raise UserError(f"{folder} is there already, and not an empty folder")
@@ -72,19 +67,19 @@ def export(path: Path, folder: Path) -> Manifest:
     return found.manifest
 
 
-def _found(path: Path) -> Found:
+def _found(path: Path) -> WholeCheckpoint:
     if is_run(path):
         known = read_run(path).facts.checkpoints_in
         if known is None:
             raise UserError(f"{path} made no checkpoints: set checkpoint.every for its run")
         return _found(path.parent / known)
     if (path / MANIFEST).exists():
-        found = Found(path, read_manifest(path))
+        found = WholeCheckpoint(path, read_manifest(path))
         check(path, found.manifest)
         return found
     problems = []
     for one in usable([path]):
-        if isinstance(one, Found):
+        if isinstance(one, WholeCheckpoint):
             return one
         problems.append(str(one))
     if problems:
