@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from recsim_train.config.dump import resolved
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model, StrategyChoice
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import versions
@@ -294,10 +294,10 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Raise RunFailed where a folder's disk has less room than ``needed`` bytes."""
+    """Raise UserError where a folder's disk has less room than ``needed`` bytes."""
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise RunFailed(
+        raise UserError(
             f"{folder}: a checkpoint takes {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are "
             "free there"
         )

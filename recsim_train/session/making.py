@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recsim_train.checkpoints.going_on import Keeping, clear_after, keeping_of
+from recsim_train.checkpoints.manifest import check_space
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.data.malformed import beyond
@@ -25,6 +26,7 @@ from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
+from recsim_train.sim.host.memory import checkpoint_bytes
 from recsim_train.trace.progress import about, between
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import ProcessTimes
@@ -127,6 +129,8 @@ class RunMaker:
         keeping = keeping_of(job.plan, self._keep.out, resume=resume, say=say)
         if writes:
             clear_after(keeping)
+            if keeping.folder is not None:
+                check_space(keeping.folder.parent, int(checkpoint_bytes(job.plan)))
         return keeping
 
     def _measured(self, job: Job) -> RunRecord:

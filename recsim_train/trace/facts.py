@@ -278,6 +278,7 @@ class ProcessMemory:
     activations: float | None = None
     queues: float | None = None
     buffers: float | None = None
+    snapshot: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from recsim_train.checkpoints.manifest import (
     steps_of,
     usable,
 )
-from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
 from tests.executor.checkpoint_jobs import Job, plan_of
 
@@ -207,5 +207,5 @@ def test_ranks_that_would_go_on_from_different_ones_say_so(tmp_path: Path) -> No
 
 def test_a_disk_without_room_is_said_before(tmp_path: Path) -> None:
     check_space(tmp_path, 1000)
-    with pytest.raises(RunFailed, match="a checkpoint takes 1,000,000,000,000 MB, and"):
+    with pytest.raises(UserError, match="a checkpoint takes 1,000,000,000,000 MB, and"):
         check_space(tmp_path, 10**18)

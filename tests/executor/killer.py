@@ -166,10 +166,8 @@ def killed(case: Killing, folder: Path) -> dict[str, Any]:
     seen: list[psutil.Process] = []
     end = time.monotonic() + LIMIT
     try:
-        while (
-            (b"training" not in log.read_bytes()
-            and not case.ranks)
-            or not find(case, folder, started)
+        while (b"training" not in log.read_bytes() and not case.ranks) or not find(
+            case, folder, started
         ):
             assert time.monotonic() < end, "it has not begun"
             assert process.poll() is None, log.read_text()

@@ -327,7 +327,7 @@ def test_a_trainer_that_is_sent_anything_for_a_batch_ends_with_who_sent_it(
     trainer, reader = pair
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed.dist, "recv", _receive)
-        thread = feed.receive_in_thread(READ, loop, queue, trainer)
+        thread = feed.receive_in_thread(READ, loop, queue, trainer, 0)
         said = torch.tensor([len(content)])
         reader.send([said], 0, 0).wait()
         reader.send([torch.frombuffer(bytearray(content), dtype=torch.uint8)], 0, 1).wait()
@@ -349,7 +349,7 @@ def test_a_size_that_cannot_be_is_no_batch(pair: list[dist.ProcessGroupGloo], si
     queue = QueueFeed(4, lambda: False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed.dist, "recv", _receive)
-        thread = feed.receive_in_thread(READ, loop, queue, pair[0])
+        thread = feed.receive_in_thread(READ, loop, queue, pair[0], 0)
         pair[1].send([torch.tensor([size])], 0, 0).wait()
         with pytest.raises(RunFailed, match=r"^reader\[0\] sent no batch: "):
             queue.next()

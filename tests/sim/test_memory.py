@@ -8,7 +8,7 @@ import pytest
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
-from recsim_train.config.experiment import Execution, Table
+from recsim_train.config.experiment import Checkpoint, Execution, Table
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.host.memory import PROCESS_BYTES, MemoryUse, memory_uses
 from recsim_train.sim.host.memory_check import check_machine, check_memory, memory_check
@@ -88,6 +88,30 @@ def test_dense_weights_that_spill_ask_for_dense_servers(plans: Plans, clusters: 
     said = str(caught.value)
     assert said.startswith("dense_server[0] needs")
     assert "GiB: 1.0 GiB too much; 2 dense servers would be enough" in said
+
+
+@pytest.mark.parametrize("kind", ["flat_ps", "allreduce"])
+def test_a_checkpoint_takes_what_a_process_holds_once_more(
+    plans: Plans, clusters: Clusters, kind: str
+) -> None:
+    rules = {"dense_optimizer": "adagrad", "sparse_optimizer": "rowwise_adagrad"}
+
+    def uses(every: str | None) -> dict[str, MemoryUse]:
+        plan = plans(
+            kind, roles=SERVERS, model=LARGE, training=rules, checkpoint=Checkpoint(every=every)
+        )
+        return {use.name: use for use in memory_uses(plan, clusters())}
+
+    without, with_ = uses(None), uses("10 min")
+    for name, use in with_.items():
+        held = use.parts.get("tables", 0.0)
+        if name.startswith("dense_server"):
+            held += use.parts["dense"]
+        if not name.startswith("trainer"):
+            assert use.parts.get("snapshot", 0.0) == held
+        assert use.needed == without[name].needed + use.parts.get("snapshot", 0.0)
+    trainer = with_["trainer[0]"].parts
+    assert 0.0 < trainer["snapshot"] < trainer["dense"]
 
 
 def test_nearly_full_is_a_warning(plans: Plans, clusters: Clusters) -> None:

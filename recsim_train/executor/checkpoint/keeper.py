@@ -37,7 +37,7 @@ from recsim_train.checkpoints.manifest import (
     place,
     prune,
 )
-from recsim_train.config.errors import RunFailed
+from recsim_train.config.errors import UserError
 from recsim_train.executor.checkpoint.halts import Halts
 from recsim_train.executor.checkpoint.memory import MemoryBlock, bytes_of, snapshot
 from recsim_train.executor.checkpoint.writing import write
@@ -203,7 +203,7 @@ class Keeper:
             check_space(path, bytes_of(held))
             who = f"{self.instance.role}-{self.instance.index}"
             written.tensors, written.files = write(path, who, held)
-        except (OSError, RunFailed) as error:
+        except (OSError, UserError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             written = Written({}, {}, f"{path}: {why or error}")
         self._say(number, f"written/{self._rank}", json.dumps(asdict(written)))

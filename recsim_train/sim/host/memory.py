@@ -26,6 +26,7 @@ PART_NAMES = {
     "activations": "activations",
     "queues": "queued batches",
     "buffers": "requests in progress",
+    "snapshot": "copies for checkpoints",
     "process": "the processes themselves",
 }
 """Of what a process holds, by name: for sentences."""
@@ -38,7 +39,7 @@ class MemoryUse:
     instance: Instance
     parts: dict[str, float] = field(default_factory=dict)
     """By what they are for: "tables" (rows and their optimizer's state), "dense", "cache",
-    "activations", "queues", "buffers", "process"."""
+    "activations", "queues", "buffers", "snapshot", "process"."""
     available: float = 0.0
     """Memory of its machine."""
 
@@ -144,9 +145,11 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
     own = plan.embedding is not None and plan.embedding.service.access == "own"
     clients = 1 if own else len(plan.training)
     mine = same.training if instance.role == "trainer" else 0
+    kept = 0.0
     if plan.embedding is not None:
         for shard in plan.embedding.by_host.get(instance, ()):
             state = value if training.sparse_optimizer == "rowwise_adagrad" else 0
+            kept += sum(part.rows for part in shard.slices) * (row + state)
             add("tables", sum(part.rows for part in shard.slices) * (row + state))
             ids, vectors = plan.looked_up[shard.index]
             each = plan.examples * (ids * (shape.ID_BYTES + row) + 2 * vectors * row)
@@ -160,6 +163,7 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
         copies = 2 if training.dense_optimizer == "adagrad" else 1
         for part in plan.dense.shards:
             if part.host == instance:
+                kept += copies * part.elements * value
                 add("dense", copies * part.elements * value)
                 add("buffers", 2 * len(plan.training) * part.elements * value)
                 others = len(plan.training) - mine
@@ -167,6 +171,7 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
     if instance.role == "trainer":
         # one replica with its optimizer's state; per loop a gradient, an accumulator, a copy
         copies = 2 if training.dense_optimizer == "adagrad" else 1
+        kept += copies * weights
         add("dense", weights * (copies + 3 * same.loops))
         if plan.topology.thresholded is not None:  # per loop the sizes, and a residual if any
             add("dense", (1 + plan.topology.residual) * weights * same.loops)
@@ -184,7 +189,15 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
     elif instance.role == "reader":
         add("queues", batch * 2 * (plan.fed[instance] + 1))
         add("queues", plan.fed[instance] * _read_ahead_bytes(plan, batch))
+    if plan.experiment.checkpoint.every is not None:
+        add("snapshot", kept)
     return MemoryUse(instance, parts, available)
+
+
+def checkpoint_bytes(plan: Plan) -> float:
+    """Of one checkpoint, about; 0: there are none."""
+    uses = memory_of_all(plan, [(instance, 0.0) for instance in plan.instances])
+    return sum(use.parts.get("snapshot", 0.0) for use in uses)
 
 
 def _read_ahead_bytes(plan: Plan, batch: float) -> float:

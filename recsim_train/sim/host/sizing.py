@@ -22,6 +22,7 @@ OTHER_WAYS = dict.fromkeys(PART_NAMES, _SMALLER) | {
     "tables": "cap the tables' rows or use a larger host",
     "dense": "use a smaller net or a larger host",
     "cache": "use a smaller cache or a larger host",
+    "snapshot": "use a larger host, or keep no checkpoints (checkpoint.every)",
     "process": "use a larger host or fewer processes on it",
 }
 """What helps, by the part that most of the memory is for."""
