@@ -49,6 +49,7 @@ def test_all_threads_of_a_reader_end_when_one_has_failed() -> None:
         lambda: Recorder(warmup=0, steps=1, max_spans=1),
         failed,
         over.is_set,
+        0,
     )
     threads = reader.start()
     assert len(threads) == 3
