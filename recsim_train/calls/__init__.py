@@ -169,7 +169,7 @@ def measure(
     jobs = study.jobs("real", caller=caller)
     prepare.check_emulated(jobs, emulate=emulate)
     not_real = () if emulate else (prepare.not_real(job.cluster) for job in jobs)
-    for sentence in dict.fromkeys(filter(None, not_real)):
+    for sentence in dict.fromkeys(filter(None, (*not_real, *map(prepare.not_resumed, jobs)))):
         caller.say(f"note: {sentence}")
     plans = [job.plan for job in jobs]
     if under_torchrun():

@@ -6,20 +6,26 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from recsim_train.checkpoints.manifest import (
     MANIFEST,
     WholeCheckpoint,
     carried,
+    check,
     earlier,
     folder_name,
+    read_manifest,
     steps_of,
+    table_names,
     usable,
 )
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
 from recsim_train.results.folder import free_path, hash_of, writable
+from recsim_train.results.rundir import is_run, read_run
+from recsim_train.workload.graph import graph_of
 
 _DIGITS = 12
 LAST = 25.0
@@ -36,6 +42,8 @@ class Keeping:
     """None: from the beginning."""
     first: int = 0
     """The iteration that its loops begin with."""
+    init: Path | None = None
+    """The checkpoint of another run whose weights it begins with; None: with those drawn."""
 
     def terms(self) -> dict[str, str]:
         """What all ranks of a run have to take for the same."""
@@ -44,7 +52,12 @@ class Keeping:
             own = hashlib.sha256((self.begin / MANIFEST).read_bytes()).hexdigest()[:_DIGITS]
             begin = f"{self.begin.name} ({own})"
         made = "nowhere" if self.folder is None else self.folder.name
-        return {"where the run goes on": begin, "where its checkpoints go": made}
+        init = "" if self.init is None else self.init.name
+        return {
+            "where the run goes on": begin,
+            "where its checkpoints go": made,
+            "the weights that it begins with": init,
+        }
 
     def seen_from(self, out: Path) -> str | None:
         """The folder, relative to where results go if it lies there."""
@@ -73,13 +86,17 @@ def keeping_of(
     if resume and (made or earlier(base)):
         where = "no checkpoint to go on from: beginning at the beginning"
         say(where if begin is None else _going_on(plan, begin))
-    if not made:
-        return Keeping(None) if begin is None else Keeping(None, begin.path, _first(plan, begin))
-    if begin is None:
-        folder = free_path(base)
-        writable(folder.parent)
-        return Keeping(folder)
-    return Keeping(begin.path.parent, begin.path, _first(plan, begin))
+    if begin is not None:
+        folder = begin.path.parent if made else None
+        return Keeping(folder, begin.path, _first(plan, begin))
+    init = None
+    if rules.init_from is not None:
+        found = newest(Path(rules.init_from).absolute())
+        say(_fitting(plan, found))
+        init = found.path
+    if made:
+        writable(base.parent)
+    return Keeping(free_path(base) if made else None, init=init)
 
 
 def _last(plan: Plan, base: Path, say: Callable[[str], object]) -> WholeCheckpoint | None:
@@ -98,6 +115,48 @@ def _last(plan: Plan, base: Path, say: Callable[[str], object]) -> WholeCheckpoi
             )
         return found
     return None
+
+
+def newest(path: Path) -> WholeCheckpoint:
+    """The newest whole one. ``path``: a run's directory, a folder of checkpoints, or one.
+
+    Raises UserError where there is none.
+    """
+    if is_run(path):
+        known = read_run(path).facts.checkpoints_in
+        if known is None:
+            raise UserError(f"{path} made no checkpoints: set checkpoint.every for its run")
+        return newest(path.parent / known)
+    if (path / MANIFEST).exists():
+        found = WholeCheckpoint(path, read_manifest(path))
+        check(path, found.manifest)
+        return found
+    problems = []
+    for one in usable([path]):
+        if isinstance(one, WholeCheckpoint):
+            return one
+        problems.append(str(one))
+    raise UserError(
+        "; ".join(problems)
+        or f"{path}: it holds no checkpoint; expected a run directory, a folder of checkpoints, or "
+        "a checkpoint"
+    )
+
+
+def _fitting(plan: Plan, found: WholeCheckpoint) -> str:
+    """What a run takes of another one's weights, as a sentence."""
+    model, tensors = plan.experiment.model, found.manifest.tensors
+    names = table_names(model, plan.experiment.data)
+    taken: list[str] = []
+    anew: list[str] = []
+    for name, table in zip(names, model.tables, strict=True):
+        known = tensors.get(f"tables.{name}.rows")
+        fits = known is not None and known.shape == (table.rows, model.row_width)
+        (taken if fits else anew).append(f"table {name}")
+    elements = sum(prod(shape) for _, shape in found.manifest.parameters.values())
+    (taken if elements == graph_of(model).elements else anew).append("the dense net")
+    said = f"beginning with the weights of {found.path}: {', '.join(taken) or 'nothing'}"
+    return said + (f"; drawn anew, because it has none that fit: {', '.join(anew)}" if anew else "")
 
 
 def _first(plan: Plan, found: WholeCheckpoint) -> int:

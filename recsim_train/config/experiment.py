@@ -313,6 +313,9 @@ class Checkpoint(Section):
     path: str | None = None
     """The folder in which a run's folder of checkpoints is made; on several machines one that all
     of them see. none: where its results go."""
+    init_from: str | None = None
+    """A run's directory, a folder of checkpoints, or one checkpoint: training begins with its
+    tables and dense net, as far as names and shapes fit. none: with weights that are drawn."""
 
     @property
     def every_steps(self) -> int | None:

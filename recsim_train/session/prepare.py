@@ -80,6 +80,16 @@ def not_real(profile: Cluster | None) -> str | None:
     )
 
 
+def not_resumed(job: Job) -> str | None:
+    """A sentence where a measurement does not do what is to be done when a process dies."""
+    if job.plan.experiment.recovery.policy != "continue_without":
+        return None
+    return (
+        "recovery.policy continue_without is simulated only: this run stops when one of its "
+        "processes dies"
+    )
+
+
 def check_emulated(jobs: Sequence[Job], *, emulate: bool) -> None:
     """Raise UserError for what cannot be emulated, before anything is started."""
     if not emulate:

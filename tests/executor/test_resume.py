@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 import recsim_train
 from recsim_train.calls.answers import Run
+from recsim_train.checkpoints.going_on import keeping_of
 from recsim_train.checkpoints.manifest import steps_of
+from recsim_train.config.errors import UserError
 
 EXPERIMENT: dict[str, Any] = {
     "name": "kept",
@@ -142,3 +145,45 @@ def test_other_numbers_of_processes_go_on(trainers: int, servers: int, tmp_path:
     rest = gone_on(tmp_path / "whole", tmp_path / "rest", 9, *other)
     assert rest.record.facts.resumed_at == 9 * 2 // trainers
     assert losses(rest).notna().all()
+
+
+STILL = "training.dense_lr=1e-30", "training.sparse_lr=1e-30", "training.sparse_optimizer=sgd"
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("strategy=flat_ps", "roles.dense_servers=2", "roles.embedding_servers=1"),
+        ("strategy={kind: des, partition: hash}", "roles.embedding_servers=0"),
+    ],
+    ids=["flat_ps", "des"],
+)
+def test_another_run_begins_with_the_weights_of_one(sets: tuple[str, ...], tmp_path: Path) -> None:
+    """What learns nothing scores as the one that it began with."""
+    whole = measured(tmp_path / "whole")
+    init = f"checkpoint.init_from={whole.folder}"
+    rest = measured(tmp_path / "rest", init, *STILL, *sets)
+    assert (rest.auc, rest.loss) == (whole.auc, whole.loss)
+    assert rest.record.facts.resumed_at is None
+
+
+def test_what_does_not_fit_is_drawn_anew_and_said(tmp_path: Path) -> None:
+    whole = measured(tmp_path / "whole")
+    plan = recsim_train.load(tmp_path / "kept.yaml").plans[0]
+    tables = plan.experiment.model.tables
+    wider = (*tables[:1], tables[1].model_copy(update={"rows": tables[1].rows + 1}), *tables[2:])
+    changes = {"model.tables": wider, "checkpoint.init_from": str(whole.folder)}
+    other = replace(plan, experiment=plan.experiment.with_(changes))
+    heard: list[str] = []
+    keeping = keeping_of(other, tmp_path / "other", resume=True, say=heard.append)
+    assert keeping.init is not None
+    assert keeping.init.name == "step-000000028"
+    assert heard[-1].partition(": ")[2] == (
+        "table 0, table 2, table 3, the dense net; drawn anew, because it has none that fit: "
+        "table 1"
+    )
+    gone = {"checkpoint.init_from": str(tmp_path)}
+    with pytest.raises(UserError, match="it holds no checkpoint"):
+        keeping_of(
+            replace(plan, experiment=plan.experiment.with_(gone)), tmp_path / "o", resume=False
+        )

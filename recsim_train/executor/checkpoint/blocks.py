@@ -100,6 +100,18 @@ def restore(found: Source, held: Iterable[MemoryBlock]) -> None:
         found.fill(block)
 
 
+def begin_with(found: Source, held: Iterable[MemoryBlock]) -> None:
+    """Fill what fits of another run's tables and dense net: what has its name and shape."""
+    dense = found.dense()
+    for block in held:
+        whole = found.manifest.tensors.get(block.name)
+        if block.name.startswith("tables.") and whole is not None and whole.shape == block.shape:
+            found.fill(block)
+        elif block.name.endswith(".dense") and dense.shape == block.shape:
+            (begin,) = block.offsets
+            block.tensor.copy_(dense[begin : begin + block.tensor.numel()])
+
+
 def restore_replica(found: Source, trainer: int, replica: Replica, trainers: int) -> None:
     """Fill a trainer's replica. Raises RunFailed."""
     for block in of_replica(trainer, replica):

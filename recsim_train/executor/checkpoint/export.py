@@ -11,20 +11,11 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from recsim_train.checkpoints.manifest import (
-    MANIFEST,
-    Manifest,
-    WholeCheckpoint,
-    check,
-    check_space,
-    read_manifest,
-    steps_of,
-    usable,
-)
+from recsim_train.checkpoints.going_on import newest
+from recsim_train.checkpoints.manifest import Manifest, check_space
 from recsim_train.config.errors import UserError
 from recsim_train.executor.checkpoint.source import Source
 from recsim_train.results.folder import json_bytes, writable, writing
-from recsim_train.results.rundir import is_run, read_run
 
 WEIGHTS, COLUMNS = "model.safetensors", "columns.json"
 _INDEX = f"{WEIGHTS}.index.json"
@@ -38,7 +29,7 @@ def export(path: Path, folder: Path) -> Manifest:
 
     Raises UserError where there is none, RunFailed where the disk does not take it.
     """
-    found = _found(path)
+    found = newest(path)
     if folder.exists() and any(folder.iterdir() if folder.is_dir() else (folder,)):
         raise UserError(f"{folder} is there already, and not an empty folder")
     writable(folder)
@@ -65,29 +56,6 @@ def export(path: Path, folder: Path) -> Manifest:
         for name, file in zip(names, aside, strict=True):
             file.rename(folder / name)
     return found.manifest
-
-
-def _found(path: Path) -> WholeCheckpoint:
-    if is_run(path):
-        known = read_run(path).facts.checkpoints_in
-        if known is None:
-            raise UserError(f"{path} made no checkpoints: set checkpoint.every for its run")
-        return _found(path.parent / known)
-    if (path / MANIFEST).exists():
-        found = WholeCheckpoint(path, read_manifest(path))
-        check(path, found.manifest)
-        return found
-    problems = []
-    for one in usable([path]):
-        if isinstance(one, WholeCheckpoint):
-            return one
-        problems.append(str(one))
-    if problems:
-        raise UserError("; ".join(problems))
-    what = "its checkpoints are not complete" if steps_of(path) else "it holds no checkpoint"
-    raise UserError(
-        f"{path}: {what}; expected a run directory, a folder of checkpoints, or a checkpoint"
-    )
 
 
 def _tensors(source: Source) -> Iterator[tuple[str, Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 
 from torch import Tensor
 
@@ -60,11 +61,12 @@ class RoleState:
             yield MemoryBlock(MODEL, tuple(model.shape), (0,), model.clone())
 
     def restore_shards(self, keeping: Keeping) -> None:
-        """Fill shards from the checkpoint that the run goes on from, if there is one.
+        """Fill shards from the checkpoint that the run goes on from, or begins with.
 
         Raises RunFailed where it lacks a part of them.
         """
-        _go_on(keeping, lambda source: blocks.restore(source, self.held()))
+        _go_on(keeping.begin, lambda source: blocks.restore(source, self.held()))
+        _go_on(keeping.init, lambda source: blocks.begin_with(source, self.held()))
 
     def restore_trainer(self, keeping: Keeping) -> None:
         """The same of a trainer's replica and loops."""
@@ -77,10 +79,16 @@ class RoleState:
             loops = [(context.name, context.worker) for context in self.contexts]
             blocks.restore_loops(source, loops, everyone)
 
-        _go_on(keeping, fill)
+        def begin(source: Source) -> None:
+            assert self.replica is not None
+            own = blocks.of_replica(self.instance.index, self.replica)
+            blocks.begin_with(source, own)
+
+        _go_on(keeping.begin, fill)
+        _go_on(keeping.init, begin)
 
 
-def _go_on(keeping: Keeping, fill: Callable[[Source], None]) -> None:
-    if (path := keeping.begin) is not None:
+def _go_on(path: Path | None, fill: Callable[[Source], None]) -> None:
+    if path is not None:
         with Source(WholeCheckpoint(path, read_manifest(path))) as source:
             fill(source)
