@@ -61,7 +61,7 @@ class Fed:
             iterations=spec.training.steps,
             seed=spec.seed,
         )
-        self.batches = [to_batch(spec.model, fed.batch) for fed in stream]
+        self.batches = [to_batch(spec.model, fed.batch, fed.iteration) for fed in stream]
         self.at = 0
 
     def next(self) -> Batch | None:

@@ -132,7 +132,7 @@ class _Batches:
 
     def next(self) -> Batch | None:
         fed = next(self._stream, None)
-        return None if fed is None else to_batch(self._model, fed.batch)
+        return None if fed is None else to_batch(self._model, fed.batch, fed.iteration)
 
 
 def train(case: Case, rank: int, size: int, collectives: dict[str, Collective]) -> Left:
