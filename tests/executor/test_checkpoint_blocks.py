@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,3 +190,16 @@ def test_what_is_missing_or_of_another_shape_is_named(tmp_path: Path) -> None:
             source.fill(wider._replace(shape=(1001, 4)))
         with pytest.raises(RunFailed, match="numbers are there, not"):
             source.fill(wider._replace(offsets=(900, 0)))
+
+
+def test_a_file_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
+    job = Job(plan_of(), 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            writing.write(tmp_path, "server", job.shards())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []

@@ -40,7 +40,13 @@ class Process:
         self.settled: list[int] = []
         self.store = store
         keeping = Keeping(folder)
-        self.keeper = Keeper(plan, self.instance, keeping, store, self, self.failed.is_set)
+        self.errors: list[BaseException] = []
+        stopped = self.failed.is_set
+        self.keeper = Keeper(plan, self.instance, keeping, store, self, stopped, self.fail)
+
+    def fail(self, error: BaseException) -> None:
+        self.errors.append(error)
+        self.failed.set()
 
     def settle(self) -> None:
         self.settled.append(int(self.state))
@@ -162,6 +168,27 @@ def test_a_full_disk_costs_that_checkpoint_alone(
     problems = {one.iteration: one.problem for one in processes[0].keeper.made}
     assert problems.pop(12).endswith("step-000000012: No space left on device")
     assert set(problems.values()) == {""}
+
+
+def test_who_cannot_copy_what_it_holds_fails_and_lets_nobody_stand(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = job(folder, every="6 steps")
+
+    def none(held: Iterable[MemoryBlock]) -> list[MemoryBlock]:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(keepers, "snapshot", none)
+    for process in processes:
+        process.keeper.start()
+    loops = [threading.Thread(target=ends, args=(process,)) for process in processes[:2]]
+    for thread in loops:
+        thread.start()
+    for thread in loops:
+        thread.join(20.0)
+        assert not thread.is_alive()
+    for process in processes:
+        assert "allocate" in str(process.errors[0])
 
 
 def test_a_folder_that_cannot_be_made_is_said(folder: Path) -> None:

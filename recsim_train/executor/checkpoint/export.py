@@ -8,13 +8,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from recsim_train.checkpoints.going_on import newest
 from recsim_train.checkpoints.manifest import Manifest, check_space
 from recsim_train.config.errors import UserError
 from recsim_train.executor.checkpoint.source import Source
+from recsim_train.executor.checkpoint.writing import save
 from recsim_train.results.folder import json_bytes, writable, writing
 
 WEIGHTS, COLUMNS = "model.safetensors", "columns.json"
@@ -40,7 +40,7 @@ def export(path: Path, folder: Path) -> Manifest:
     with writing(folder, "the model "), Source(found) as source:
         for number, tensors in enumerate(_together(_tensors(source))):
             aside.append(folder / f".model-{number}")
-            save_file(tensors, aside[-1], {"format": "pt"})
+            save(aside[-1], tensors)
             weights |= dict.fromkeys(tensors, str(number))
             size += sum(t.numel() * t.element_size() for t in tensors.values())
         names = [

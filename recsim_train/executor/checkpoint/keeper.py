@@ -20,7 +20,8 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -92,11 +93,13 @@ class Keeper:
         store: Store,
         holder: Holder,
         stopped: Callable[[], bool],
+        failed: Callable[[BaseException], None],
     ) -> None:
-        """``store``: over a connection of its own; ``stopped``: whether the process has failed."""
+        """``store``: over a connection of its own; ``stopped``: whether this process ``failed``."""
         assert keeping.folder is not None
         self.plan, self.instance, self.folder = plan, instance, keeping.folder
         self._store, self._holder, self._stopped = store, holder, stopped
+        self._failed = failed
         self._rank = plan.rank(instance)
         self._rules = plan.experiment.checkpoint
         rules = plan.experiment.training
@@ -142,27 +145,29 @@ class Keeper:
                 self._since = time.monotonic()
         except StoppedError:
             return
-        except RuntimeError:  # of the store: whoever lost it says so
-            return
+        except BaseException as error:  # loops that stand still would do so for good
+            self._failed(error)
 
     def last(self, seconds: float) -> None:
         """Have one made as soon as may be, and wait for it; no longer than so many seconds."""
         number, end = self._next, time.monotonic() + seconds
-        self._say(number, "ask")
-        while not self._store.check([_key(number, "made")]) and time.monotonic() < end:
-            if self._stopped() or self._over:
-                return
-            time.sleep(_STEP)
+        with suppress(StoppedError):
+            self._say(number, "ask")
+            while not self._there([_key(number, "made")]) and time.monotonic() < end:
+                self._check(idle=True)
+                time.sleep(_STEP)
 
     def finish(self, held: Iterable[MemoryBlock]) -> None:
         """Make the last one, of what is ``held`` when training is over; all processes."""
         # until then others may want one, and their loops stand still for it
         trainers = range(self.plan.experiment.roles.trainers)
-        self._wait_for([f"done/{trainer}" for trainer in trainers])
+        with suppress(StoppedError):
+            self._wait_for([f"done/{trainer}" for trainer in trainers])
         self._over = True
         if self._thread is not None:
             self._thread.join()
-        self._write(_AT_THE_END, self._total, list(held), 0.0, ended=True)
+        with suppress(StoppedError):
+            self._write(_AT_THE_END, self._total, list(held), 0.0, ended=True)
 
     # -- when --------------------------------------------------------------------------------
 
@@ -189,7 +194,7 @@ class Keeper:
         every = self._rules.every_seconds
         if self._rank == 0 and every is not None and time.monotonic() - self._since >= every:
             self._say(number, "ask")
-        return self._store.check([_key(number, "ask")])
+        return self._there([_key(number, "ask")])
 
     # -- what --------------------------------------------------------------------------------
 
@@ -240,26 +245,39 @@ class Keeper:
     # -- the store ---------------------------------------------------------------------------
 
     def _say(self, number: int | str, what: str, value: str = "1") -> None:
-        self._store.set(_key(number, what), value)
+        with _lost():
+            self._store.set(_key(number, what), value)
+
+    def _there(self, keys: list[str]) -> bool:
+        with _lost():
+            return self._store.check(keys)
 
     def _wait(self, number: int | str, what: Iterable[str], *, idle: bool = False) -> list[bytes]:
         """What is said under these keys, once all are there. ``idle``: as of `_check`."""
         return self._wait_for([_key(number, one) for one in what], idle=idle)
 
     def _wait_for(self, keys: list[str], *, idle: bool = False) -> list[bytes]:
-        while not self._store.check(keys):
+        while not self._there(keys):
             self._check(idle=idle)
-            try:
+            with suppress(RuntimeError):  # not yet; or the store is gone, which the next look shows
                 self._store.wait(keys, _WAIT)
-            except RuntimeError:  # not yet; or the store is gone, which the next look shows
-                continue
-        return self._store.multi_get(keys)
+        with _lost():
+            return self._store.multi_get(keys)
 
     def _check(self, *, idle: bool) -> None:
         """Raise StoppedError where the process has failed; or, between two checkpoints (``idle``),
         where there are no more."""
         if self._stopped() or (idle and self._over):
             raise StoppedError
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    """Whoever loses the store's keeper says so elsewhere. Raises StoppedError in its place."""
+    try:
+        yield
+    except RuntimeError:
+        raise StoppedError from None
 
 
 def _key(number: int | str, what: str) -> str:

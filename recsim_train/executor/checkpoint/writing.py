@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from recsim_train.checkpoints.manifest import SavedBlock, SavedTensor
@@ -70,12 +72,23 @@ def _save(path: Path, some: list[MemoryBlock]) -> None:
             begin = (begin[0] // one.step, begin[0] % one.step, *begin[1:])
             tensor = tensor.unsqueeze(1)
         offsets[one.name], tensors[one.name] = {"saved_offsets": list(begin)}, tensor
-    known = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)}
+    save(path, tensors, DCP_VERSION="1.0", DCP_SHARDING_INFO=json.dumps(offsets))
+
+
+def save(path: Path, tensors: dict[str, torch.Tensor], **known: str) -> None:
+    """A file of tensors, whole or not at all; ``known``: beside them. Raises OSError."""
     aside = path.with_name(f".{path.name}")
-    save_file(tensors, aside, known)
-    with aside.open("rb") as file:
-        os.fsync(file.fileno())
-    aside.rename(path)
+    try:
+        save_file(tensors, aside, {"format": "pt", **known})
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        aside.rename(path)
+    except SafetensorError as error:  # of a full disk, too
+        number = re.search(r"os error (\d+)", str(error))
+        known_as = int(number[1]) if number else 0
+        raise OSError(known_as, os.strerror(known_as) if known_as else str(error)) from None
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _sum(one: MemoryBlock) -> int:

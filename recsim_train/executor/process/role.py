@@ -144,7 +144,7 @@ class Role:
         self.state = RoleState(plan, instance, shards, self.cache, self.contexts)
         if keeping.folder is not None and beside is not None:
             stopped = self._stopped.is_set
-            self.keeper = Keeper(plan, instance, keeping, beside(), self.state, stopped)
+            self.keeper = Keeper(plan, instance, keeping, beside(), self.state, stopped, self.fail)
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
