@@ -11,7 +11,8 @@ import pytest
 
 from tests.executor.killer import APART, Killing, experiment, go, killed, losses
 
-CHECKED = 6
+CHECKED = {2, 6, 9, 14, 21, 28}
+"""Of few strategies: only those whose trainers wait for each other need a run to compare with."""
 ALL = 60
 Reference = Callable[[str], "pd.Series[float]"]
 
@@ -35,7 +36,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
 
 @pytest.mark.parametrize(
     "seed",
-    [pytest.param(n, marks=[] if n < CHECKED else [pytest.mark.thorough]) for n in range(ALL)],
+    [pytest.param(n, marks=[] if n in CHECKED else [pytest.mark.thorough]) for n in range(ALL)],
 )
 def test_a_run_goes_on_whatever_was_done_to_it(
     seed: int, reference: Reference, tmp_path: Path, record_property: Callable[[str, object], None]
@@ -44,8 +45,8 @@ def test_a_run_goes_on_whatever_was_done_to_it(
     experiment(tmp_path)
     found = killed(case, tmp_path)
     print(asdict(case), found)
-    record_property("case", asdict(case))
-    record_property("found", found)
+    record_property("case", str(case))
+    record_property("found", str(found))
     last = losses(tmp_path / "runs")
     first = max(0, int(found["from"]))
     assert last.index.get_level_values("iteration").min() == first
