@@ -21,6 +21,7 @@ from recsim_train.checkpoints.manifest import (
     table_names,
     usable,
 )
+from recsim_train.config.dump import resolved
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
 from recsim_train.results.folder import free_path, hash_of, writable
@@ -72,15 +73,21 @@ NONE_KEPT = Keeping(None)
 
 
 def keeping_of(
-    plan: Plan, out: Path, *, resume: bool, say: Callable[[str], object] = lambda _: None
+    plan: Plan,
+    out: Path,
+    *,
+    resume: bool,
+    say: Callable[[str], object] = lambda _: None,
+    name: str | None = None,
 ) -> Keeping:
     """Of a run whose results go to ``out``. ``resume``: from the last checkpoint of a run of these
-    settings, whatever number of processes that had; ``say``: hears which one that is.
+    settings, whatever number of processes that had; ``say``: hears which one that is; ``name``: of
+    its folder, None: that of all runs of these settings.
 
     Raises UserError where the folder cannot be used, or the checkpoint lies beyond the run's end.
     """
     rules = plan.experiment.checkpoint
-    base = Path(rules.path or out).absolute() / folder_name(plan)
+    base = Path(rules.path or out).absolute() / (name or folder_name(plan))
     begin = _last(plan, base, say) if resume else None
     made = rules.every is not None
     if resume and (made or earlier(base)):
@@ -101,12 +108,17 @@ def keeping_of(
 
 def _last(plan: Plan, base: Path, say: Callable[[str], object]) -> WholeCheckpoint | None:
     own = hash_of(carried(plan.experiment, plan.strategy))
-    rules = plan.experiment.training
+    rules, roles = plan.experiment.training, resolved(plan.experiment)["roles"]
+    ended: set[Path] = set()
     for found in usable(earlier(base)):
         if isinstance(found, UserError):
             say(f"note: {found}; the one before it is looked for")
             continue
-        if found.manifest.ended or found.manifest.carried != own:
+        if found.manifest.ended:
+            ended.add(found.path.parent)
+        # of a run that is over only one of as many processes is left to be made longer
+        other = found.path.parent in ended and found.manifest.configuration["roles"] != roles
+        if found.manifest.ended or other or found.manifest.carried != own:
             continue
         if _first(plan, found) >= (total := rules.warmup_steps + rules.steps):
             raise UserError(

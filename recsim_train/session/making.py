@@ -124,9 +124,12 @@ class RunMaker:
         has failed, where such runs are started again."""
         say = self._caller.say if writes else NOBODY.say
         resume = self._keep.resume or again
+        name = base_name(job.plan, "real", job.cluster)
         if writes:
-            writable(self._keep.out, base_name(job.plan, "real", job.cluster))
-        keeping = keeping_of(job.plan, self._keep.out, resume=resume, say=say)
+            writable(self._keep.out, name)
+        # points of a sweep are apart also where they differ in their numbers of processes alone
+        own = None if job.loaded.sweep is None else f"{name}-checkpoints"
+        keeping = keeping_of(job.plan, self._keep.out, resume=resume, say=say, name=own)
         if writes:
             clear_after(keeping)
             if keeping.folder is not None:

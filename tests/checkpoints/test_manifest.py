@@ -185,6 +185,23 @@ def test_one_of_the_end_is_not_gone_on_from(tmp_path: Path) -> None:
     assert [path.name for path in steps_of(folder)] == ["step-000000012"]
 
 
+def test_a_run_that_is_over_is_made_longer_and_is_no_beginning_of_others(tmp_path: Path) -> None:
+    plan = with_checkpoints(plan_of())
+    folder = tmp_path / folder_name(plan)
+    Job(plan, 1).kept(folder, 12)
+    Job(plan, 1).kept(folder, 22, ended=True)
+    assert keeping_of(with_checkpoints(plan_of(steps=90)), tmp_path, resume=True).first == 12
+    other = keeping_of(with_checkpoints(plan_of(3, steps=90)), tmp_path, resume=True)
+    assert (other.begin, other.folder) == (None, folder.with_name(f"{folder.name}-2"))
+
+
+def test_points_of_a_sweep_have_folders_of_their_own(tmp_path: Path) -> None:
+    plan = with_checkpoints(plan_of())
+    Job(plan, 1).kept(tmp_path / folder_name(plan), 12)
+    point = keeping_of(plan, tmp_path, resume=True, name="point")
+    assert (point.first, point.folder) == (0, tmp_path / "point")
+
+
 @pytest.mark.parametrize("first", [0, 1, 5, 11])
 def test_what_is_left_ends_where_the_whole_would(first: int) -> None:
     rules = plan_of(steps=10, warmup_steps=2).resumed(first).experiment.training

@@ -147,6 +147,15 @@ def test_asked_for_there_is_one_soon(folder: Path) -> None:
     assert end.ended
 
 
+def test_who_stands_already_when_others_are_asked_is_waited_for(folder: Path) -> None:
+    processes = job(folder, every="6 steps", keep=9)
+    asked = threading.Timer(0.12, processes[1].keeper.last, (20.0,))
+    asked.start()
+    trained(processes, (0.001, 0.05))
+    asked.join(1.0)
+    assert [read_manifest(path).iteration for path in reversed(steps_of(folder))] == [6, 12, 18, 22]
+
+
 @pytest.mark.parametrize("who", [0, 1, 2])
 def test_a_full_disk_costs_that_checkpoint_alone(
     who: int, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -185,7 +185,10 @@ class Keeper:
                     said = self._wait(number, soons, idle=True)
                     self.halts.stand(max(map(int, said)))
             self._holder.settle()
-            self._say(number, f"still/{self.instance.index}", str(self.halts.at))
+            at = str(self.halts.at)
+            if not soon:  # others may have been asked meanwhile, who go on as far then
+                self._say(number, f"soon/{self.instance.index}", at)
+            self._say(number, f"still/{self.instance.index}", at)
         said = self._wait(number, (f"still/{trainer}" for trainer in trainers), idle=True)
         return int(said[0])
 
