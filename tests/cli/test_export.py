@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import recsim_train
 from recsim_train.data.batch import ids_by_table
 from recsim_train.data.stream import held_out
+from recsim_train.session.making import RunMaker
 from tests.commands import command
 from tests.docs.test_tasks import TASKS, blocks
 
@@ -42,9 +44,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("strategy={kind: hierarchical, hosts: 2}",),
         ("strategy=des", "roles.embedding_servers=0"),
     ]
-    for sets in kinds:
-        study = recsim_train.load(made / "out.yaml", overrides=list(sets))
-        recsim_train.measure(study, out=made / "runs")
+    with patch.object(RunMaker, "_speed", lambda _: None):  # takes longer than the runs
+        for sets in kinds:
+            study = recsim_train.load(made / "out.yaml", overrides=list(sets))
+            recsim_train.measure(study, out=made / "runs")
     return made
 
 

@@ -15,6 +15,7 @@ from recsim_train.calls.answers import Run
 from recsim_train.checkpoints.going_on import keeping_of
 from recsim_train.checkpoints.manifest import steps_of
 from recsim_train.config.errors import UserError
+from recsim_train.session.making import RunMaker
 
 EXPERIMENT: dict[str, Any] = {
     "name": "kept",
@@ -30,10 +31,17 @@ EXPERIMENT: dict[str, Any] = {
     "strategy": "allreduce",
     "cluster": "local",
 }  # fmt: skip
+MORE = pytest.mark.thorough
 DCT = "compression: {kind: dct, density: 5 %, refresh: 5}"
 MASKED = "compression: {kind: dct, mode: mp}"
 BOTH = "compression: {kind: dct, mode: both, density: 5 %, refresh: 5}"
 LOG = "data.path={log}"
+
+
+@pytest.fixture(autouse=True)
+def no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How fast the machine is beside a run takes longer than these runs."""
+    monkeypatch.setattr(RunMaker, "_speed", lambda _: None)
 
 
 def measured(folder: Path, *sets: str, resume: bool = False) -> Run:
@@ -66,20 +74,26 @@ def gone_on(whole: Path, folder: Path, at: int, *sets: str) -> Run:
     "sets",
     [
         ("strategy=allreduce",),
-        (f"strategy={{kind: allreduce, {DCT}}}", "roles.readers=1"),
+        pytest.param((f"strategy={{kind: allreduce, {DCT}}}", "roles.readers=1"), marks=MORE),
         (f"strategy={{kind: allreduce, {BOTH}}}", "execution.transport=gloo"),
         ("strategy={kind: localsgd, every: 5, switch: 12, prefetch: 2}",),
         (f"strategy={{kind: localsgd, every: 5, {MASKED}}}", "roles.embedding_servers=0"),
         ("strategy=scalefreectr",),
         ("strategy={kind: des, partition: hash}", "roles.embedding_servers=0"),
         ("strategy={kind: hierarchical, hosts: 2, prefetch: 1}", "model=deepfm"),
-        (
-            "strategy={kind: flat_ps, every: 5, prefetch: 1}", "roles.trainers=1",
-            "roles.dense_servers=1",
+        pytest.param(
+            (
+                "strategy={kind: flat_ps, every: 5, prefetch: 1}", "roles.trainers=1",
+                "roles.dense_servers=1",
+            ),
+            marks=MORE,
         ),
-        (
-            "strategy={kind: shadowsync, algorithm: bmuf, sync: foreground, every: 5}",
-            "roles.trainers=1",
+        pytest.param(
+            (
+                "strategy={kind: shadowsync, algorithm: bmuf, sync: foreground, every: 5}",
+                "roles.trainers=1",
+            ),
+            marks=MORE,
         ),
     ],
     ids=lambda sets: sets[0].removeprefix("strategy="),
