@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recsim_train.checkpoints.going_on import Keeping, clear_after, keeping_of
+from recsim_train.checkpoints.going_on import NONE_KEPT, Keeping, clear_after, keeping_of
 from recsim_train.checkpoints.manifest import check_space
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
@@ -162,7 +162,9 @@ class RunMaker:
 
         me, policy = read_rank(), job.plan.experiment.recovery.policy
         again = policy == "restart" and me.restart > 0
-        keeping = self._keeping(job, writes=me.rank == 0, again=again)
+        keeping = NONE_KEPT
+        if there is None:
+            keeping = self._keeping(job, writes=me.rank == 0, again=again)
         try:
             whole = execute_rank(
                 job.plan,
