@@ -125,7 +125,7 @@ CACHES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("trainers", [4, 48])
+@pytest.mark.parametrize("trainers", [4, 24, pytest.param(48, marks=pytest.mark.thorough)])
 def test_servers_bounds_are_of_what_all_caches_miss(trainers: int) -> None:
     """Each of the first trainers owns rows of the first server's only."""
     asked = job(*CACHES, f"roles.trainers={trainers}", "training.batch_size=16",
@@ -137,7 +137,7 @@ def test_servers_bounds_are_of_what_all_caches_miss(trainers: int) -> None:
         assert found[name] == pytest.approx(really[name], rel=0.1), name
 
 
-@pytest.mark.parametrize("trainers", [4, 8])
+@pytest.mark.parametrize("trainers", [4, pytest.param(8, marks=pytest.mark.thorough)])
 def test_what_runs_ahead_counts_once_for_each_step(trainers: int) -> None:
     """Loops that prepare batches for the next steps do so for several in each of the first ones."""
     asked = job(*CACHES, "strategy=scalefreectr", f"roles.trainers={trainers}",
@@ -244,11 +244,13 @@ def test_resources_that_are_not_listed_count_for_none(fluid: Unshared) -> None:
     assert fluid.used() == [1.0]
 
 
-def test_folded_caches_are_those_of_trainers_spread_over_all() -> None:
+@pytest.mark.parametrize("trainers", [24, pytest.param(48, marks=pytest.mark.thorough)])
+def test_folded_caches_are_those_of_trainers_spread_over_all(trainers: int) -> None:
     found = []
     for fold in (0, 12):
-        asked = job(*CACHES, "roles.trainers=48", "training.batch_size=16", "training.steps=24",
-                    "simulation.precision=0 %", f"simulation.fold_above={fold}")  # fmt: skip
+        asked = job(*CACHES, f"roles.trainers={trainers}", "training.batch_size=16",
+                    "training.steps=24", "simulation.precision=0 %",
+                    f"simulation.fold_above={fold}")  # fmt: skip
         outcome = simulate(asked.plan, asked.profile)
         assert (outcome.facts.folding is None) == (fold == 0)
         found.append(outcome.facts.class_bounds)
