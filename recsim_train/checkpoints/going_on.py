@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -14,9 +13,9 @@ from recsim_train.checkpoints.manifest import (
     WholeCheckpoint,
     carried,
     check,
-    earlier,
     folder_name,
     read_manifest,
+    remove,
     steps_of,
     table_names,
     usable,
@@ -24,7 +23,7 @@ from recsim_train.checkpoints.manifest import (
 from recsim_train.config.dump import resolved
 from recsim_train.config.errors import UserError
 from recsim_train.placement.plan import Plan
-from recsim_train.results.folder import free_path, hash_of, writable
+from recsim_train.results.folder import free_path, hash_of, newest_first, writable
 from recsim_train.results.rundir import is_run, read_run
 from recsim_train.workload.graph import graph_of
 
@@ -90,7 +89,7 @@ def keeping_of(
     base = Path(rules.path or out).absolute() / (name or folder_name(plan))
     begin = _last(plan, base, say) if resume else None
     made = rules.every is not None
-    if resume and (made or earlier(base)):
+    if resume and (made or newest_first(base)):
         where = "no checkpoint to go on from: beginning at the beginning"
         say(where if begin is None else _going_on(plan, begin))
     if begin is not None:
@@ -110,7 +109,7 @@ def _last(plan: Plan, base: Path, say: Callable[[str], object]) -> WholeCheckpoi
     own = hash_of(carried(plan.experiment, plan.strategy))
     rules, roles = plan.experiment.training, resolved(plan.experiment)["roles"]
     ended: set[Path] = set()
-    for found in usable(earlier(base)):
+    for found in usable(newest_first(base)):
         if isinstance(found, UserError):
             say(f"note: {found}; the one before it is looked for")
             continue
@@ -195,5 +194,4 @@ def clear_after(keeping: Keeping) -> None:
     for path in steps_of(keeping.folder):
         if keeping.begin is not None and path <= keeping.begin:
             return
-        (path / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path)

@@ -15,8 +15,8 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model, StrategyChoice
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import versions
-from recsim_train.results.folder import hash_of, json_bytes, newest_first, read_json, slug
+from recsim_train.results.folder import hash_of, json_bytes, read_json, slug
 from recsim_train.workload.graph import graph_of
 
 FORMAT = 1
@@ -96,6 +96,16 @@ class Manifest:
 
 
 _MANIFEST = TypeAdapter(Manifest)
+
+
+def merged(parts: Iterable[Mapping[str, SavedTensor]]) -> dict[str, SavedTensor]:
+    """Tensors with the blocks that all parts have of them, part by part."""
+    found: dict[str, SavedTensor] = {}
+    for part in parts:
+        for name, tensor in part.items():
+            before = found[name].blocks if name in found else ()
+            found[name] = replace(tensor, blocks=(*before, *tensor.blocks))
+    return found
 
 
 def table_names(model: Model, data: Data) -> tuple[str, ...]:
@@ -277,9 +287,10 @@ def usable(folders: Sequence[Path]) -> Iterator[WholeCheckpoint | UserError]:
                 yield WholeCheckpoint(path, manifest)
 
 
-def earlier(base: Path) -> list[Path]:
-    """The folders of checkpoints of runs of these settings, the latest run's first."""
-    return newest_first(base)
+def remove(path: Path) -> None:
+    """Remove a checkpoint, or what there is of one: first what would make the rest one."""
+    (path / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def prune(folder: Path, keep: int) -> None:
@@ -289,8 +300,7 @@ def prune(folder: Path, keep: int) -> None:
         return
     for path in steps_of(folder):
         if path < whole[keep - 1]:
-            (path / MANIFEST).unlink(missing_ok=True)  # first: half of it is no checkpoint
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
 
 
 def check_space(folder: Path, needed: int) -> None:

@@ -331,13 +331,12 @@ class Checkpoint(Section):
 
 
 class Recovery(Section):
-    """What the job does when a host of the profile fails. The simulator only: a real run ends when
-    one of its processes dies, and ``--resume`` goes on from its last checkpoint."""
+    """What the job does when a host of the profile fails, or a process of a real run dies."""
 
     policy: Literal["stop", "restart", "continue_without"] = "stop"
-    """stop: the run ends; restart: all stop until the host is back, and what was done since the
-    last checkpoint is lost; continue_without: the others go on as far as they do not need the
-    host."""
+    """stop: the run ends, and ``--resume`` goes on from its last checkpoint; restart: all stop
+    until the host is back, and what was done since the last checkpoint is lost; continue_without,
+    simulated only: the others go on as far as they do not need the host."""
     checkpoint_standstill: Duration = 0.0
     """How long all stop for a checkpoint; a real run copies what it holds, and writes the copy
     while it goes on."""

@@ -148,11 +148,11 @@ class RunMaker:
             except PartialRun as error:
                 if job.plan.experiment.recovery.policy != "restart":
                     raise
+                self._caller.say(f"{error}; recovery.policy restart looks for its last checkpoint")
                 began, keeping = keeping.first, self._keeping(job, again=True)
                 in_vain = 0 if keeping.first > began else in_vain + 1
                 if in_vain >= _IN_VAIN:
                     raise
-                self._caller.say(f"{error}: started again (recovery.policy restart)")
 
     def _as_rank(self, job: Job, there: RunRecord | None) -> RunRecord | None:
         """As `_measured`, of one rank among others. ``there``: the run, where it has been made."""

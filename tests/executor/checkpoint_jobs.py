@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ from torch import Tensor
 
 from recsim_train.checkpoints.manifest import (
     Manifest,
-    SavedTensor,
     WholeCheckpoint,
     complete,
     manifest_of,
+    merged,
     place,
 )
 from recsim_train.config.experiment import (
@@ -97,18 +96,17 @@ class Job:
         """A checkpoint, each shard's and all trainers' files written by themselves."""
         path = place(folder, iteration)
         path.mkdir(parents=True)
-        tensors: dict[str, SavedTensor] = {}
-        files: dict[str, int] = {}
-        by_process: list[Iterable[MemoryBlock]] = [
-            *(blocks.of_shards(self.plan, [server]) for server in [*self.tables, *self.dense]),
-            self.of_trainers(),
+        written = [
+            write(path, f"process-{number}", snapshot(held))
+            for number, held in enumerate(
+                [
+                    *(blocks.of_shards(self.plan, [one]) for one in [*self.tables, *self.dense]),
+                    self.of_trainers(),
+                ]
+            )
         ]
-        for number, held in enumerate(by_process):
-            some, sizes = write(path, f"process-{number}", snapshot(held))
-            files |= sizes
-            for name, whole in some.items():
-                before = tensors[name].blocks if name in tensors else ()
-                tensors[name] = SavedTensor(whole.dtype, whole.shape, (*before, *whole.blocks))
+        tensors = merged(some for some, _ in written)
+        files = {name: size for _, sizes in written for name, size in sizes.items()}
         manifest: Manifest = manifest_of(self.plan, iteration, tensors, files, ended=ended)
         complete(path, manifest)
         return WholeCheckpoint(path, manifest)

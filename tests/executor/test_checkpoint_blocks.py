@@ -143,6 +143,22 @@ def test_replicas_that_differ_are_averaged_and_what_was_not_sent_is_summed(tmp_p
     assert other is None
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (3, 1)])
+def test_every_loop_has_thresholds_whoever_had_them(
+    before: int, after: int, tmp_path: Path
+) -> None:
+    """Between two refreshes a loop without any could send nothing."""
+    first, second = Job(plan_of(before), 1), Job(plan_of(after), 2)
+    for worker in first.workers.values():
+        worker.residual.taus = [0.25, 2.0]
+        worker.residual.left(worker.replica.parameters).fill_(1.0)
+    with Source(first.kept(tmp_path)) as source:
+        restored(source, second)
+    assert [worker.residual.taus for worker in second.workers.values()] == [[0.25, 2.0]] * after
+    left = [w.residual.error for w in second.workers.values() if w.residual.error is not None]
+    assert sum(float(error[0]) for error in left) == before
+
+
 def test_hosts_of_a_cut_net_get_their_parts_from_whoever_had_them(tmp_path: Path) -> None:
     def cut(trainers: int, seed: int) -> Job:
         tags = {"hosts": 2, "outer": "none" if trainers == 2 else "ma"}

@@ -133,7 +133,7 @@ def restore_loops(found: Source, loops: Sequence[tuple[str, Worker]], everyone: 
         like = worker.replica.parameters
 
         def kept(what: str, *, summed: bool, own: str = name) -> Tensor | None:
-            if alike:
+            if alike and (summed or own in before):
                 return found.whole(f"loops.{own}.{what}")
             values = [found.whole(f"loops.{other}.{what}") for other in sorted(before)]
             there = [value for value in values if value is not None]

@@ -13,8 +13,9 @@ from torch import Tensor
 from recsim_train.checkpoints.going_on import newest
 from recsim_train.checkpoints.manifest import Manifest, check_space
 from recsim_train.config.errors import UserError
+from recsim_train.executor.checkpoint.memory import MemoryBlock, bytes_of
 from recsim_train.executor.checkpoint.source import Source
-from recsim_train.executor.checkpoint.writing import save
+from recsim_train.executor.checkpoint.writing import packed, save
 from recsim_train.results.folder import json_bytes, writable, writing
 
 WEIGHTS, COLUMNS = "model.safetensors", "columns.json"
@@ -34,15 +35,15 @@ def export(path: Path, folder: Path) -> Manifest:
         raise UserError(f"{folder} is there already, and not an empty folder")
     writable(folder)
     check_space(folder, sum(found.manifest.files.values()))
-    weights: dict[str, str] = {}
+    weights: dict[str, int] = {}
     aside: list[Path] = []
     size = 0
     with writing(folder, "the model "), Source(found) as source:
-        for number, tensors in enumerate(_together(_tensors(source))):
+        for number, some in enumerate(packed(_tensors(source), _MOST)):
             aside.append(folder / f".model-{number}")
-            save(aside[-1], tensors)
-            weights |= dict.fromkeys(tensors, str(number))
-            size += sum(t.numel() * t.element_size() for t in tensors.values())
+            save(aside[-1], {one.name: one.tensor for one in some})
+            weights |= dict.fromkeys((one.name for one in some), number)
+            size += bytes_of(some)
         names = [
             WEIGHTS if len(aside) == 1 else f"model-{n:05d}-of-{len(aside):05d}.safetensors"
             for n in range(1, len(aside) + 1)
@@ -50,7 +51,7 @@ def export(path: Path, folder: Path) -> Manifest:
         (folder / COLUMNS).write_bytes(json_bytes(_columns(found.manifest)))
         index = {
             "metadata": {"total_size": size},
-            "weight_map": {name: names[int(number)] for name, number in weights.items()},
+            "weight_map": {name: names[number] for name, number in weights.items()},
         }
         (folder / _INDEX).write_bytes(json_bytes(index))
         for name, file in zip(names, aside, strict=True):
@@ -58,29 +59,20 @@ def export(path: Path, folder: Path) -> Manifest:
     return found.manifest
 
 
-def _tensors(source: Source) -> Iterator[tuple[str, Tensor]]:
+def _tensors(source: Source) -> Iterator[MemoryBlock]:
     """Tables [rows, columns], then parameters."""
     for name in source.manifest.tables:
         rows = source.whole(f"tables.{name}.rows")
         if rows is None:
             raise UserError(f"{source.path} is a damaged checkpoint: it lacks table {name}")
-        yield f"tables.{name}.weight", rows
+        yield _whole(f"tables.{name}.weight", rows)
     dense = source.dense()
     for name, (offset, shape) in source.manifest.parameters.items():
-        yield name, dense[offset : offset + prod(shape)].reshape(shape).clone()
+        yield _whole(name, dense[offset : offset + prod(shape)].reshape(shape).clone())
 
 
-def _together(tensors: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-    some: dict[str, Tensor] = {}
-    size = 0
-    for name, tensor in tensors:
-        more = tensor.numel() * tensor.element_size()
-        if some and size + more > _MOST:
-            yield some
-            some, size = {}, 0
-        some[name] = tensor
-        size += more
-    yield some
+def _whole(name: str, tensor: Tensor) -> MemoryBlock:
+    return MemoryBlock(name, tuple(tensor.shape), (0,) * tensor.dim(), tensor)
 
 
 def _columns(manifest: Manifest) -> dict[str, Any]:

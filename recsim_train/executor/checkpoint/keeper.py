@@ -35,6 +35,7 @@ from recsim_train.checkpoints.manifest import (
     check_space,
     complete,
     manifest_of,
+    merged,
     place,
     prune,
 )
@@ -230,14 +231,8 @@ class Keeper:
         if problem := next((one.problem for one in all_written if one.problem), ""):
             shutil.rmtree(path, ignore_errors=True)
             return problem
-        tensors: dict[str, SavedTensor] = {}
-        files: dict[str, int] = {}
-        for one in all_written:
-            files |= one.files
-            for name, whole in one.tensors.items():
-                known = tensors.get(name)
-                before = () if known is None else known.blocks
-                tensors[name] = SavedTensor(whole.dtype, whole.shape, (*before, *whole.blocks))
+        tensors = merged(one.tensors for one in all_written)
+        files = {name: size for one in all_written for name, size in one.files.items()}
         try:
             complete(path, manifest_of(self.plan, iteration, tensors, files, ended=ended))
         except OSError as error:

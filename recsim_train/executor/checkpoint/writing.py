@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from recsim_train.checkpoints.manifest import SavedBlock, SavedTensor
-from recsim_train.executor.checkpoint.memory import MemoryBlock
+from recsim_train.checkpoints.manifest import SavedBlock, SavedTensor, merged
+from recsim_train.executor.checkpoint.memory import MemoryBlock, bytes_of
 
 _MOST = 256 << 20
 """Bytes of a file, so that several are written and read at a time."""
@@ -25,27 +25,27 @@ def write(
 ) -> tuple[dict[str, SavedTensor], dict[str, int]]:
     """Write blocks as files of the process ``who``; the tensors that they are of, and the bytes of
     each file. Raises OSError."""
-    tensors: dict[str, SavedTensor] = {}
+    tensors: list[dict[str, SavedTensor]] = []
     files: dict[str, int] = {}
-    for number, some in enumerate(_files(held)):
+    for number, some in enumerate(packed(_pieces(held), _MOST)):
         file = f"{who}.{number}.safetensors"
         _save(folder / file, some)
         files[file] = (folder / file).stat().st_size
         for one in some:
             own = SavedBlock(file, one.offsets, tuple(one.tensor.shape), _sum(one), one.step)
             kind = str(one.tensor.dtype).removeprefix("torch.")
-            known = tensors.get(one.name, SavedTensor(kind, one.shape, ()))
-            tensors[one.name] = SavedTensor(kind, one.shape, (*known.blocks, own))
-    return tensors, files
+            tensors.append({one.name: SavedTensor(kind, one.shape, (own,))})
+    return merged(tensors), files
 
 
-def _files(held: Iterable[MemoryBlock]) -> Iterator[list[MemoryBlock]]:
-    """What goes into one file: no more than fits, and of each name one block."""
+def packed(blocks: Iterable[MemoryBlock], most: int) -> Iterator[list[MemoryBlock]]:
+    """What goes into one file: no more than ``most`` bytes unless one block has them, and of each
+    name one block."""
     some: list[MemoryBlock] = []
     size = 0
-    for one in _pieces(held):
-        more = one.tensor.numel() * one.tensor.element_size()
-        if some and (size + more > _MOST or any(one.name == other.name for other in some)):
+    for one in blocks:
+        more = bytes_of([one])
+        if some and (size + more > most or any(one.name == other.name for other in some)):
             yield some
             some, size = [], 0
         some.append(one)
