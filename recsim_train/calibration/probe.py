@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -28,7 +28,7 @@ import torch
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.process.attend import schedule
-from recsim_train.executor.process.entry import register_packed, say
+from recsim_train.executor.process.spec import register_packed
 
 _WARM_UP = 2
 SLICE = {"products": 3e-3, "gather": 1.4e-3, "interpreter": 3e-3, "loopback": 3e-3}
@@ -40,6 +40,13 @@ _STEPS = 16_000
 _MESSAGE, _MESSAGES = 64 << 10, 150
 _PATIENCE = 5.0
 """Seconds that one end of the connection waits for the other."""
+
+
+def say(**message: object) -> None:
+    """One JSON line to the launcher."""
+    with suppress(BrokenPipeError):
+        print(json.dumps(message), flush=True)
+
 
 Slice = Callable[[int], object]
 """One slice of a part, in a given round."""

@@ -105,6 +105,8 @@ class ProcessPart:
     """None: its clock is rank 0's."""
     checkpoints: list[CheckpointMade] = field(default_factory=list)
     """Of the first process."""
+    sched_batch: bool = False
+    """Whether its threads were scheduled by SCHED_BATCH where gloo's began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +116,27 @@ class Ending:
     name: str
     """Of the process."""
     kind: str
-    """As `recsim_train.executor.process.entry.describe` has it."""
+    """"own": an error of its own; "stall": a time-out; "peer": the loss of another process; or one
+    of those below."""
     sentence: str
     waits: Sequence[str] = field(default_factory=list)
     """Who waited for what in it, one line each."""
+    measured: bool = False
+    """Whether it leaves a part, after this word."""
+
+
+FINISHED, INTERRUPTED, KILLED = "finished", "interrupted", "killed"
+"""Kinds of endings: of a run that is complete, of who was asked to end, and what another process
+says of one that has left no word."""
 
 
 def cause(endings: Sequence[Ending]) -> str | None:
-    """The ending that explains the others, as a sentence: an error of its own before a time-out,
-    with who waited for what; None where all have only lost another."""
-    for kind in ("own", "stall"):
+    """The ending that explains the others, as a sentence: a death before an error, that before a
+    time-out, with who waited for what; None where all have only lost another."""
+    for kind in (KILLED, "own", "stall"):
         for one in endings:
             if one.kind == kind:
-                told = f"{one.name} failed: {one.sentence}"
+                told = one.sentence if kind == KILLED else f"{one.name} failed: {one.sentence}"
                 waits = [line for other in endings for line in other.waits]
                 if kind == "stall" and waits:
                     told = "\n  ".join([f"{told}; who waited for what:", *waits])

@@ -24,8 +24,9 @@ from recsim_train.results.folder import writable
 from recsim_train.results.rundir import Keep, RunRecord, Status, base_name, find_complete
 from recsim_train.session.caller import NOBODY, Caller
 from recsim_train.session.job import Job
+from recsim_train.session.lives import Lives
 from recsim_train.session.prepare import check_this_machine
-from recsim_train.signals import held
+from recsim_train.signals import held, note_finished
 from recsim_train.sim.host.memory import checkpoint_bytes
 from recsim_train.trace.progress import about, between
 from recsim_train.trace.record import Outcome
@@ -141,14 +142,15 @@ class RunMaker:
         RunFailed."""
         from recsim_train.executor.process.launch import PartialRun
 
-        in_vain, keeping = 0, self._keeping(job)
+        in_vain, keeping, lives = 0, self._keeping(job), Lives(job.plan)
         while True:
             try:
-                return self._life(job, keeping)
+                return self._life(job, keeping, lives)
             except PartialRun as error:
                 if job.plan.experiment.recovery.policy != "restart":
                     raise
                 self._caller.say(f"{error}; recovery.policy restart looks for its last checkpoint")
+                lives.failed(keeping.first, error.outcome)
                 began, keeping = keeping.first, self._keeping(job, again=True)
                 in_vain = 0 if keeping.first > began else in_vain + 1
                 if in_vain >= _IN_VAIN:
@@ -182,7 +184,7 @@ class RunMaker:
         whole.facts.checkpoints_in = keeping.seen_from(self._keep.out)
         return self._judged(job, whole)
 
-    def _life(self, job: Job, keeping: Keeping) -> RunRecord:
+    def _life(self, job: Job, keeping: Keeping, lives: Lives) -> RunRecord:
         """A run until it ends, or one of its processes does."""
         from recsim_train.executor.process.forkserver import remove_at_the_end
         from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
@@ -211,6 +213,7 @@ class RunMaker:
             raise
         with held():
             outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
+            outcome.facts.reliability = lives.reliability(keeping.first, outcome)
             outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
             return self._judged(job, outcome)
 
@@ -248,7 +251,11 @@ class RunMaker:
         """What was measured of a run that ended early, if anything."""
         from recsim_train.executor.process.launch import Interrupted
 
-        if error.outcome is None or error.outcome.steps == 0:
+        if error.outcome is None:
+            return
+        if any(not made.problem for made in error.outcome.facts.checkpoints):
+            note_finished()
+        if error.outcome.steps == 0:
             return
         status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
         with held():

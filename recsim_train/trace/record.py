@@ -166,6 +166,8 @@ class Outcome:
     """Every synchronisation of a trainer with others, warm-up included."""
     facts: Facts = field(default_factory=Facts)
     """What that world says of the run as a whole."""
+    began: float = 0.0
+    """Of a measurement: its second 0, by the monotonic clock of rank 0's machine."""
 
     def warn(self, sentences: Iterable[str]) -> None:
         """Add to what a reader must know of this run, one sentence each."""

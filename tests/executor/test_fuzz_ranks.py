@@ -46,16 +46,17 @@ from recsim_train.executor.link import connections
 from recsim_train.executor.link.connections import ClientListener, connect
 from recsim_train.executor.link.tcp import TcpPort, address_said
 from recsim_train.executor.link.transport import Key, ServiceKind
-from recsim_train.executor.part import LostPeerError, ProcessPart, Reading
-from recsim_train.executor.process import agreement, parting
-from recsim_train.executor.process.entry import describe
+from recsim_train.executor.part import Ending, LostPeerError, ProcessPart, Reading
+from recsim_train.executor.process import agreement, board, parting
+from recsim_train.executor.process.board import Board, FolderBoard, StoreBoard
+from recsim_train.executor.process.parting import describe
 from recsim_train.executor.queues import QueueFeed
 from recsim_train.executor.shards import wire
 from recsim_train.executor.shards.services import DenseServer, EmbeddingServer, Serving
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.transport import header_bytes
-from recsim_train.trace.facts import Cached, ClockReading, Clocks
+from recsim_train.trace.facts import Cached, CheckpointMade, ClockReading, Clocks
 from recsim_train.trace.ledger import Sample
 from recsim_train.trace.record import Iteration, Outcome, Recorder, Span, Sync, Total, TotalKey
 from recsim_train.workload.compression import Tally
@@ -424,11 +425,12 @@ def test_any_ending_and_any_part_of_another_rank_leaves_a_sentence(
     store: TCPStore, said: bytes, part: bytes
 ) -> None:
     here = PrefixStore(str(next(numbers)), store)
-    here.set("left/1", said)  # type: ignore[arg-type]
-    here.set("part/1/0", part)  # type: ignore[arg-type]
-    here.set("part/1", "1")
-    parting.leave(here, 0, "peer", "lost the connection to b (rank 1)")
-    end = parting.part_ways(here, ["a (rank 0)", "b (rank 1)"], 0, hosting=False)
+    there = StoreBoard(lambda: here)
+    for key, content in (("left-1", said), ("part-1", part)):
+        here.set(f"{key}/0", content)  # type: ignore[arg-type]
+        here.set(key, "1")
+    parting.leave(there, 0, Ending("", "peer", "lost the connection to b (rank 1)"))
+    end = parting.part_ways(here, there, ["a (rank 0)", "b (rank 1)"], 0, hosting=False)
     assert end.kept_here
     assert end.sentence.startswith(("a (rank 0)", "b (rank 1)"))
     assert [*end.parts] == []
@@ -460,10 +462,10 @@ def test_nothing_that_lies_in_the_store_is_run(store: TCPStore, tmp_path: Path) 
     here = PrefixStore(str(next(numbers)), store)
     content = pickle.dumps(Touches(tmp_path / "run by rank 0"))
     for said in (content, hashlib.sha256(content).digest() + content):
-        here.set("part/0/0", said)  # type: ignore[arg-type]
+        here.set("part-0/0", said)  # type: ignore[arg-type]
         for count in ("1", "0", "2", "-1", "x", "", "99999"):
-            here.set("part/0", count)
-            assert parting.get_part(here, 0) is None
+            here.set("part-0", count)
+            assert parting.get_part(StoreBoard(lambda: here), 0) is None
     assert [*tmp_path.iterdir()] == []
 
 
@@ -494,32 +496,40 @@ def part_of_all_kinds() -> ProcessPart:
         header_bytes=77,
         cache=Cached((4, 0), 9, 3, 1, 0.666667),
         clocks=Clocks(ClockReading(1.5, 1e-5), ClockReading(1.6, 2e-5)),
+        checkpoints=[CheckpointMade(20, 0.1, 2 / 3, 1 << 40, "the disk is full")],
+        sched_batch=True,
     )
 
 
-@pytest.mark.parametrize("chunk", [4 << 20, 100], ids=["in one", "in many"])
+@pytest.mark.parametrize("chunk", [4 << 20, 100, None], ids=["in one", "in many", "files"])
 def test_a_part_is_read_as_it_was_left(
-    store: TCPStore, chunk: int, monkeypatch: pytest.MonkeyPatch
+    store: TCPStore, tmp_path: Path, chunk: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parting, "_CHUNK", chunk)
     here = PrefixStore(str(next(numbers)), store)
-    parting.put_part(here, 3, part_of_all_kinds())
-    found = parting.get_part(here, 3)
+    files: Board = FolderBoard(tmp_path)
+    there = StoreBoard(lambda: here) if chunk is not None else files
+    monkeypatch.setattr(board, "_CHUNK", chunk or 1)
+    parting.leave(there, 3, Ending("", "finished", ""), part_of_all_kinds())
+    found = parting.get_part(there, 3)
     assert found is not None
     assert repr(found) == repr(part_of_all_kinds())  # NaN is not equal to itself
     assert found.records.totals == part_of_all_kinds().records.totals
     assert found.samples == part_of_all_kinds().samples
+    assert parting.words_left(there, ["", "", "", "d"]) == {
+        3: Ending("d", "finished", "", measured=True)
+    }
 
 
 def test_a_part_of_more_than_may_be_is_none(
     store: TCPStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = PrefixStore(str(next(numbers)), store)
-    monkeypatch.setattr(parting, "_CHUNK", 8)
-    parting.put_part(here, 3, part_of_all_kinds())
-    assert parting.get_part(here, 3) is not None
-    monkeypatch.setattr(parting, "_MOST", 100)
-    assert parting.get_part(here, 3) is None
+    there = StoreBoard(lambda: here)
+    monkeypatch.setattr(board, "_CHUNK", 8)
+    parting.leave(there, 3, Ending("", "finished", ""), part_of_all_kinds())
+    assert parting.get_part(there, 3) is not None
+    monkeypatch.setattr(board, "_MOST", 100)
+    assert parting.get_part(there, 3) is None
 
 
 def test_another_job_s_id_is_told_whatever_it_is(store: TCPStore, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import queue
 import signal
 import subprocess
 import sys
@@ -23,13 +21,14 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.part import ProcessPart
-from recsim_train.executor.process import launch
-from recsim_train.executor.process.entry import write_spec
+from recsim_train.executor.part import INTERRUPTED, Ending
+from recsim_train.executor.process import launch, parting
+from recsim_train.executor.process.board import FolderBoard
 from recsim_train.executor.process.merge import merge
+from recsim_train.executor.process.spec import write_spec
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from tests.clock import LIMIT
+from tests.clock import LIMIT, until
 
 SLOW = """
 import sys, time
@@ -50,6 +49,8 @@ role.Role.part = part
 entry.run_role(Path(sys.argv[1]), 0)
 """
 
+NOT_YET = b'"slowest": 0'
+
 
 def plan_of(steps: int) -> Plan:
     model = Model(
@@ -66,32 +67,28 @@ def plan_of(steps: int) -> Plan:
     return build_plan(spec, spec.strategies[0])
 
 
-@pytest.mark.parametrize(
-    ("steps", "first"),
-    [(10**6, '"progress": '), (50, "writing")],
-    ids=["in training", "at the end"],
-)
+@pytest.mark.parametrize("steps", [10**6, 50], ids=["in training", "at the end"])
 @pytest.mark.parametrize("more", [1, 5])
 def test_a_part_is_written_whole_under_repeated_signals(
-    tmp_path: Path, steps: int, first: str, more: int
+    tmp_path: Path, steps: int, more: int
 ) -> None:
-    plan = plan_of(steps)
+    plan, board = plan_of(steps), FolderBoard(tmp_path)
     write_spec(tmp_path, plan)
     command = [sys.executable, "-c", SLOW, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            if first in line and '"iterations": 0' not in line:
-                break
-        process.send_signal(signal.SIGTERM)
-        if first != "writing":
-            assert any(line == "writing\n" for line in process.stdout)
+        if steps > 50:
+            until(lambda: b'"slowest": 0' not in (board.get("progress-0") or NOT_YET), LIMIT)
+            process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "writing\n"
         for _ in range(more):
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.1)
+            time.sleep(0.25)
         assert process.wait(LIMIT) == 1
-    part = pickle.loads((tmp_path / "part-0.pickle").read_bytes())
-    assert isinstance(part, ProcessPart)
+    (word,) = parting.words_left(board, ["trainer[0]"]).values()
+    assert word == Ending("trainer[0]", INTERRUPTED, "asked to end", word.waits, measured=True)
+    part = parting.get_part(board, 0)
+    assert part is not None
     outcome = merge(plan, [part], complete=False)
     assert outcome.steps > 0
     assert len(part.records.iterations) == outcome.steps
@@ -119,27 +116,22 @@ class Writes:
         self.end = self.now[0] + wait
 
 
-def test_who_writes_is_given_more_time_than_who_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "GRACE", 0.2)
-    monkeypatch.setattr(launch, "LEAVING", 2.0)
-    now = [100.0]
+def test_who_writes_is_given_more_time_than_who_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "WRITING", 2.0)
+    now, board = [100.0], FolderBoard(tmp_path)
     monkeypatch.setattr(launch, "time", SimpleNamespace(monotonic=lambda: now[0]))
     instance = plan_of(5).instances[0]
-    names = {"writes": 0.6, "hangs": 1e9, "writes for ever": 1e9}
-    processes = {name: Writes(seconds, now) for name, seconds in names.items()}
-    messages: queue.Queue[tuple[launch.Child, dict[str, object]]] = queue.Queue()
-    children = {
-        name: launch.Child(instance, process, Path())  # type: ignore[arg-type]
-        for name, process in processes.items()
-    }
-    for name in ("writes", "writes for ever"):
-        messages.put((children[name], {"leaving": True}))
-    launch._end([*children.values()], messages)
-    ends = {name: process.end - 100.0 for name, process in processes.items()}
-    assert ends == pytest.approx({"writes": 0.6, "hangs": 0.2, "writes for ever": 2.0}, abs=0.1)
+    processes = [Writes(seconds, now) for seconds in (0.6, 1e9, 1e9)]
+    children = [
+        launch.Child(instance, rank, process, Path())  # type: ignore[arg-type]
+        for rank, process in enumerate(processes)
+    ]
+    for rank in (0, 2):
+        parting.leave(board, rank, Ending("", "peer", "another rank left the run"))
+    launch._end(children, board, 0.2)
+    ends = [process.end - 100.0 for process in processes]
+    assert ends == pytest.approx([0.6, 0.2, 2.0], abs=0.1)
     both = [signal.SIGTERM, signal.SIGKILL]
-    assert {name: process.signals for name, process in processes.items()} == {
-        "writes": both[:1],
-        "hangs": both,
-        "writes for ever": both,
-    }
+    assert [process.signals for process in processes] == [both[:1], both, both]

@@ -23,7 +23,7 @@ from recsim_train.calibration.child import MeasuringProcess, answers, side_by_si
 from recsim_train.calibration.fit import NOISE
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.measured import MeasuredOperation, Pooled
-from recsim_train.executor.process.entry import pack_registered
+from recsim_train.executor.process.spec import pack_registered
 from recsim_train.placement.plan import Plan
 from recsim_train.results import environment
 from recsim_train.trace.ledger import READING

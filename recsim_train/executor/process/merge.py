@@ -40,6 +40,7 @@ def merge(
         whole.spans += part.spans
         whole.totals.update(part.totals)
         whole.dropped_spans += part.dropped_spans
+        whole.began = part.began
         for quality in ("loss", "auc", "normalized_entropy"):
             value = getattr(part, quality)
             if value is not None:
@@ -65,6 +66,7 @@ def merge(
     facts.rows_read = sum(reading.rows for reading in readings)
     facts.cpu_seconds = {part.instance: part.cpu_seconds for part in parts}
     facts.clocks = {part.instance: part.clocks for part in parts if part.clocks is not None}
+    facts.sched_batch = all(part.sched_batch for part in parts)
     facts.checkpoints = [made for part in parts for made in part.checkpoints]
     whole.warn(f"A checkpoint was not made: {c.problem}" for c in facts.checkpoints if c.problem)
     facts.header_bytes = sum(part.header_bytes for part in parts)

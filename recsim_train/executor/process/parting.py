@@ -1,23 +1,36 @@
-"""The end of a run under torchrun in which something went wrong: who is left, why, what is kept.
+"""The end of a run: who is left, why, what is kept.
 
-Each rank that can leaves a word and its part of the result in the store, as JSON: whoever reaches
-the store could leave anything there. Who leaves none within some seconds is lost. The lowest of the
-others puts the parts together.
+Each process that can leaves a word and then its part of the result, as JSON. Who leaves none within
+some seconds is lost. Who has started the processes puts the parts together; under torchrun rank 0
+does, or where something went wrong the lowest of those that are left. Imports no torch: the
+launcher reads it.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter
 
-from recsim_train.executor.part import Ending, ProcessPart, cause
-from recsim_train.executor.process.peers import LEAVING
+from recsim_train.config.errors import RunFailed, UserError
+from recsim_train.executor.part import (
+    FINISHED,
+    INTERRUPTED,
+    KILLED,
+    Ending,
+    LostPeerError,
+    ProcessPart,
+    cause,
+)
+from recsim_train.executor.process.board import Board
+from recsim_train.executor.process.peers import LEAVING, PeerLeftError, word_of
 from recsim_train.trace.ledger import Key
 from recsim_train.trace.record import Total, TotalKey
 
@@ -26,15 +39,13 @@ if TYPE_CHECKING:
 
 ROLL_CALL = 5.0
 """Seconds in which every rank that lives has left its word."""
+WRITING = 60.0
+"""Seconds in which who has left a word has left its part, too."""
 _HEARD = 2.0
 """Seconds that others get to read what the lowest has found."""
-_CHUNK = 4 << 20
-"""Bytes of a value: the store takes less than 8 MiB."""
-_MOST = 1000
-"""Values of one part."""
 _STEP = 0.02
-FINISHED, INTERRUPTED = "finished", "interrupted"
-"""Kinds of endings beside those of `recsim_train.executor.process.describe`."""
+_SOURCE_PLACE = re.compile(r"^\[\S+\.(?:cc|cpp|h):\d+\] ")
+"""Where in C++ an error of gloo was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,54 +71,63 @@ samples has booked."""
 _ENDING = TypeAdapter(Ending)
 
 
-def put_part(store: Store, rank: int, part: ProcessPart) -> None:
-    """Leave a part of the result."""
-    bare = replace(
-        part,
-        records=replace(part.records, totals={}),
-        samples=[sample._replace(booked={}) for sample in part.samples],
-    )
-    booked = [[*sample.booked.items()] for sample in part.samples]
-    content = _PART.dump_json((bare, [*part.records.totals.items()], booked))
-    chunks = range(0, len(content), _CHUNK)
-    for number, at in enumerate(chunks):
-        store.set(f"part/{rank}/{number}", content[at : at + _CHUNK])  # type: ignore[arg-type]
-    store.set(f"part/{rank}", str(len(chunks)))
+def describe(error: BaseException) -> tuple[str, str]:
+    """(kind, sentence) of an `Ending`."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "asked to end"
+    if isinstance(error, PeerLeftError):
+        return "peer", "another rank left the run"
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    lowered = str(error).lower()
+    if isinstance(error, UserError | RunFailed):
+        return "own", text
+    if isinstance(error, LostPeerError):
+        return "peer", text
+    text = _SOURCE_PLACE.sub("", text)
+    if "timed out" in lowered or "timeout" in lowered or isinstance(error, TimeoutError):
+        return "stall", text
+    lost = ("connection closed by peer", "connection reset", "broken pipe", "connection refused")
+    if any(words in lowered for words in lost):
+        return "peer", "lost the connection to another process"
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return "own", f"{where}{error.strerror}"
+    place = traceback.extract_tb(error.__traceback__)
+    last = f" ({Path(place[-1].filename).name}:{place[-1].lineno})" if place else ""
+    return "own", f"{type(error).__name__}: {text}{last}"
 
 
-def get_part(store: Store, rank: int) -> ProcessPart | None:
-    """The part that a rank has left; None where there is none, or what is there is none."""
-    if not store.check([f"part/{rank}"]):
-        return None
-    said = store.get(f"part/{rank}")
-    if not (said.isdigit() and len(said) < 6 and 0 < int(said) <= _MOST):
-        return None
-    keys = [f"part/{rank}/{number}" for number in range(int(said))]
-    if not store.check(keys):
-        return None
+def leave(board: Board, rank: int, ending: Ending, part: ProcessPart | None = None) -> None:
+    """Leave a word, of which all others hear unless this process has `FINISHED`, and a part."""
+    board.put(word_of(rank), _ENDING.dump_json(replace(ending, measured=part is not None)))
+    if ending.kind != FINISHED:
+        board.put(LEAVING, b"1")
+    if part is not None:
+        bare = replace(
+            part,
+            records=replace(part.records, totals={}),
+            samples=[sample._replace(booked={}) for sample in part.samples],
+        )
+        booked = [[*sample.booked.items()] for sample in part.samples]
+        board.put(f"part-{rank}", _PART.dump_json((bare, [*part.records.totals.items()], booked)))
+
+
+def get_part(board: Board, rank: int) -> ProcessPart | None:
+    """The part that a process has left; None where there is none, or what is there is none."""
     with suppress(ValueError):
-        part, totals, booked = _PART.validate_json(b"".join(store.multi_get(keys)))
-        part.records.totals.update(totals)
-        for sample, seconds in zip(part.samples, booked, strict=True):
-            sample.booked.update(seconds)
-        return part
+        if (said := board.get(f"part-{rank}")) is not None:
+            part, totals, booked = _PART.validate_json(said)
+            part.records.totals.update(totals)
+            for sample, seconds in zip(part.samples, booked, strict=True):
+                sample.booked.update(seconds)
+            return part
     return None
 
 
-def leave(store: Store, rank: int, kind: str, sentence: str, waits: Sequence[str] = ()) -> None:
-    """Leave a word, and unless this rank has `FINISHED`, have all others hear of it."""
-    store.set(f"left/{rank}", json.dumps(asdict(Ending("", kind, sentence, waits))))
-    if kind != FINISHED:
-        store.set(LEAVING, "1")
-
-
-def words_left(store: Store, labels: Sequence[str]) -> dict[int, Ending]:
+def words_left(board: Board, labels: Sequence[str]) -> dict[int, Ending]:
     """By rank, the words that are there; what cannot be read is a word, too."""
-    return {
-        rank: _ending(label, store.get(f"left/{rank}"))
-        for rank, label in enumerate(labels)
-        if store.check([f"left/{rank}"])
-    }
+    said = {rank: board.get(word_of(rank)) for rank in range(len(labels))}
+    return {rank: _ending(labels[rank], one) for rank, one in said.items() if one is not None}
 
 
 def _ending(label: str, said: bytes) -> Ending:
@@ -116,31 +136,48 @@ def _ending(label: str, said: bytes) -> Ending:
     return Ending(label, "own", "what it said of its end cannot be read")
 
 
+def parts_left(board: Board, ranks: Iterable[int]) -> list[ProcessPart]:
+    """The parts that are there."""
+    return [part for rank in ranks if (part := get_part(board, rank)) is not None]
+
+
 def part_ways(
-    store: Store, labels: Sequence[str], mine: int, *, hosting: bool, seconds: float = ROLL_CALL
+    store: Store,
+    board: Board,
+    labels: Sequence[str],
+    mine: int,
+    *,
+    hosting: bool,
+    seconds: float = ROLL_CALL,
 ) -> Parting:
-    """After `leave` and `put_part`: wait for the words of the others, and agree with them on what
-    happened. ``hosting``: whether others read it from this process's store."""
+    """After `leave`: wait for the words of the other ranks, and agree with them on what happened.
+
+    ``store``: where they do; ``hosting``: whether others read it from this process's store.
+    """
     left = ask_until(
-        seconds, lambda: words_left(store, labels), lambda found: len(found) == len(labels)
+        seconds, lambda: words_left(board, labels), lambda found: len(found) == len(labels)
     )
     going = [rank for rank, ending in left.items() if ending.kind != FINISHED]
+    lost = [label for rank, label in enumerate(labels) if rank not in left]
+    only_signals = not lost and _only_signals(left)
     if (lowest := mine == min(going)) and store.add("keeper", 1) > 1:
         lowest = False  # who came late to a roll call that is over
     if not lowest:
         heard = ask_until(_HEARD, lambda: store.check(["verdict"]), bool)
-        told = store.get("verdict").decode(errors="replace") if heard else _verdict(left, labels)
+        told = store.get("verdict").decode(errors="replace") if heard else verdict(left, lost)
         with suppress(RuntimeError):
             store.add("verdict/read", 1)
-        return Parting(told, False, (), _only_signals(left, labels))
-    sentence = _verdict(left, labels)
-    parts = [part for rank in left if (part := get_part(store, rank)) is not None]
+        return Parting(told, False, (), only_signals)
+    sentence = verdict(left, lost)
+    measured = [rank for rank, ending in left.items() if ending.measured]
+    ask_until(WRITING, lambda: store.check([f"part-{rank}" for rank in measured]), bool)
+    parts = parts_left(board, measured)
     store.set("verdict", sentence)
     if hosting:
         ask_until(
             _HEARD, lambda: store.add("verdict/read", 0), lambda count: count >= len(going) - 1
         )
-    return Parting(sentence, True, parts, _only_signals(left, labels))
+    return Parting(sentence, True, parts, only_signals)
 
 
 def ask_until(seconds: float, ask: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
@@ -151,10 +188,11 @@ def ask_until(seconds: float, ask: Callable[[], Any], enough: Callable[[Any], bo
     return found
 
 
-def _verdict(left: dict[int, Ending], labels: Sequence[str]) -> str:
+def verdict(left: Mapping[int, Ending], lost: Sequence[str]) -> str:
+    """What has ended the run, in one sentence. ``left``: the words of those that left one;
+    ``lost``: of whose end nothing is known."""
     endings = [ending for ending in left.values() if ending.kind != FINISHED]
-    lost = [label for rank, label in enumerate(labels) if rank not in left]
-    own = cause([ending for ending in endings if ending.kind == "own"])
+    own = cause([ending for ending in endings if ending.kind in (KILLED, "own")])
     if own is not None:
         return own
     if lost:
@@ -168,6 +206,6 @@ def _verdict(left: dict[int, Ending], labels: Sequence[str]) -> str:
     return f"{first.name} failed: {first.sentence}"
 
 
-def _only_signals(left: dict[int, Ending], labels: Sequence[str]) -> bool:
+def _only_signals(left: Mapping[int, Ending]) -> bool:
     kinds = {ending.kind for ending in left.values()}
-    return INTERRUPTED in kinds and len(left) == len(labels) and not kinds & {"own", "stall"}
+    return INTERRUPTED in kinds and not kinds & {"own", "stall"}

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from recsim_train.executor.link.rendezvous import SETTING
 from recsim_train.executor.part import LostPeerError
 from recsim_train.executor.process.attend import until
+from recsim_train.executor.process.board import Board
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 LEAVING = "leaving"
-"""Set once a rank leaves before the run's end."""
+"""On the board once a process leaves before the run's end."""
 _LOOK = 0.25
 """Seconds between two looks whether a rank leaves."""
 _BEATS = 8
@@ -27,7 +28,12 @@ _BEATS = 8
 
 
 class PeerLeftError(Exception):
-    """Another rank leaves the run, for a reason that it tells in the store."""
+    """Another process leaves the run, for a reason that it has left on the board."""
+
+
+def word_of(rank: int) -> str:
+    """The key of the word that a process leaves at its end."""
+    return f"left-{rank}"
 
 
 def gather(
@@ -63,26 +69,27 @@ class Peers:
         labels: Sequence[str],
         rank: int,
         store: Store,
+        beats: Store,
+        board: Board,
         timeout: float,
         *,
-        hearing: Store | None = None,
         keeper: int | None = None,
     ) -> None:
         """``labels``: of each process, as sentences name it; ``timeout``: seconds after which a
-        silent one is given up. ``hearing``: another way to the store, by which ranks are heard that
-        leave; None: who started them sees that. ``keeper``: the rank that keeps the store."""
+        silent one is given up. ``beats``, ``board``: other ways to the store, and to what those
+        leave that end. ``keeper``: the rank that keeps the store."""
         self.labels, self.rank, self.store, self.timeout = labels, rank, store, timeout
         self.problem: BaseException | None = None
         """What this process has heard of the others, to be raised."""
         self.tell: Callable[[BaseException], None] = lambda _: None
         """Called with it, too."""
-        self._hears, self._own = hearing is not None, hearing or store
+        self._beats, self._board = beats, board
         self._keeper = keeper
         self._over = threading.Event()
         self._began = False
         self._seen = [(b"", time.monotonic())] * len(labels)
         """The last sign of life of each process, and when it was seen."""
-        store.set(self._beat(rank), "0")
+        beats.set(self._beat(rank), "0")
         threading.Thread(target=self._live, name="signs of life", daemon=True).start()
 
     def check(self) -> None:
@@ -140,14 +147,14 @@ class Peers:
     def _live(self) -> None:
         gap = self.timeout / _BEATS
         beats, due = 0, time.monotonic() + gap
-        while not self._over.wait(min(_LOOK, gap) if self._hears else gap):
+        while not self._over.wait(min(_LOOK, gap)):
             try:
-                if self._hears and self._own.check([LEAVING]):
+                if self._board.get(LEAVING) is not None:
                     return self._heard(PeerLeftError())
                 if time.monotonic() < due:
                     continue
                 beats, due = beats + 1, time.monotonic() + gap
-                self._own.set(self._beat(self.rank), str(beats))
+                self._beats.set(self._beat(self.rank), str(beats))
                 if self._began and (silent := self._silent(self.timeout + 2 * gap)):
                     names = " and ".join(self.labels[r] for r in silent)
                     return self._heard(
@@ -160,9 +167,9 @@ class Peers:
         return None
 
     def _silent(self, limit: float) -> list[int]:
-        """Who has given no sign of life for so many seconds, and has not left its part either."""
+        """Who has given no sign of life for so many seconds, and has not left a word either."""
         now = time.monotonic()
-        said = self._own.multi_get([self._beat(rank) for rank in range(len(self.labels))])
+        said = self._beats.multi_get([self._beat(rank) for rank in range(len(self.labels))])
         self._seen = signs = [
             seen if sign == seen[0] else (sign, now)
             for sign, seen in zip(said, self._seen, strict=True)
@@ -170,7 +177,7 @@ class Peers:
         return [
             rank
             for rank, (_, since) in enumerate(signs)
-            if rank != self.rank and now - since > limit and not self._own.check([f"part/{rank}"])
+            if rank != self.rank and now - since > limit and self._board.get(word_of(rank)) is None
         ]
 
     def _heard(self, problem: BaseException) -> None:

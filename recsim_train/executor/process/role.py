@@ -67,15 +67,17 @@ class Role:
         emulated: EmulatedRoles | None = None,
         keeping: Keeping = NONE_KEPT,
         beside: Callable[[], Store] | None = None,
+        *,
+        scheduled: bool = False,
     ) -> None:
         """``emulated``: None, where roles run on this machine itself; ``beside``: makes another
-        connection to the store, for checkpoints."""
+        connection to the store, for checkpoints; ``scheduled``: as `ProcessPart.sched_batch`."""
         self.modelled: ModelledCompute | None = None
         if emulated:
             self.modelled = install(emulated[instance.name], plan.experiment.seed)
             set_pace(self.modelled)
         self.plan, self.instance, self.store, self.peers = plan, instance, store, peers
-        self.keeping = keeping
+        self.keeping, self.scheduled = keeping, scheduled
         self.keeper: Keeper | None = None
         self.started = False
         self.failure: BaseException | None = None
@@ -148,6 +150,8 @@ class Role:
         self.threads: list[threading.Thread] = []
         self.loop_threads: list[threading.Thread] = []
         self.clock: Callable[[], float] = time.monotonic
+        self.began = 0.0
+        """As `Outcome` has it."""
         self._clock_before: ClockReading | None = None
         self._clock_after: ClockReading | None = None
         self._busy_at_start = time.process_time()
@@ -277,6 +281,7 @@ class Role:
             self._begin_loops()
         self.peers.meet("ready", limit)
         begin, self._clock_before = attend(_common_start, self.peers.check)
+        self.began = begin - (0.0 if self._clock_before is None else self._clock_before.ahead)
         self.clock = lambda: time.monotonic() - begin
         self.peers.begin()
         self.started = True
@@ -425,7 +430,7 @@ class Role:
 
     def part(self) -> ProcessPart:
         """This process's part of the result; valid at any time."""
-        found = Outcome([], {}, [], 0, self.plan.experiment.training.steps)
+        found = Outcome([], {}, [], 0, self.plan.experiment.training.steps, began=self.began)
         for recorder in self.recorders:
             done = found.rounds if recorder.background else found.iterations
             done += list(recorder.iterations)
@@ -452,6 +457,7 @@ class Role:
             cache=None if self.cache is None else self.cache.figures(),
             clocks=None if before is None else Clocks(before, self._clock_after),
             checkpoints=[] if self.keeper is None else list(self.keeper.made),
+            sched_batch=self.scheduled,
         )
 
 

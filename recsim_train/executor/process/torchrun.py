@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,33 +10,32 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping
+from recsim_train.checkpoints.going_on import NONE_KEPT, Keeping
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import (
     Rank,
     address_towards,
     choose_interface,
-    make_group,
     quiet,
     read_rank,
     store_of,
     this_machine,
     under_torchrun,
 )
+from recsim_train.executor.part import FINISHED, INTERRUPTED, Ending
 from recsim_train.executor.process import agreement, parting
-from recsim_train.executor.process.attend import schedule, until
-from recsim_train.executor.process.entry import describe
+from recsim_train.executor.process.attend import until
+from recsim_train.executor.process.board import StoreBoard
 from recsim_train.executor.process.launch import Interrupted, PartialRun
+from recsim_train.executor.process.life import Life, Meeting, prepare
 from recsim_train.executor.process.merge import merge
-from recsim_train.executor.process.peers import LEAVING, PeerLeftError, Peers, gather
+from recsim_train.executor.process.peers import LEAVING, PeerLeftError, gather, word_of
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.signals import held
 from recsim_train.trace.record import Outcome
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
-
-    from recsim_train.executor.process.role import Role
 
 __all__ = ["execute_rank", "reads_here", "refusals_told", "under_torchrun"]
 
@@ -83,6 +81,11 @@ class _Way:
             self.store = PrefixStore(self.prefix, self.deputy)
         return self.store
 
+    @property
+    def board(self) -> StoreBoard:
+        """What ranks leave there."""
+        return StoreBoard(self.left)
+
 
 def _join(me: Rank, run: int, limit: float) -> _Way:
     from torch._C._distributed_c10d import PrefixStore
@@ -115,7 +118,7 @@ def refusals_told() -> Iterator[None]:
 
 
 def _refuse(way: _Way, sentence: str) -> None:
-    parting.leave(way.store, way.me.rank, "refused", sentence)
+    parting.leave(way.board, way.me.rank, Ending("", "refused", sentence))
     _wait_for_readers(way)
 
 
@@ -150,15 +153,11 @@ def execute_rank(
     me = read_rank()
     _begun.append(plan.strategy.kind)
     settings = plan.experiment.execution
-    scheduled = schedule("SCHED_BATCH")
-    sys.setswitchinterval(0.0005)
+    scheduled = prepare()
     # as recsim_train.executor.process.forkserver has it; read when torch is loaded
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     os.environ["OMP_PROC_BIND"] = "false"
     quiet()
-    import torch
-
-    torch.set_num_threads(1)
     way = _join(me, run, settings.start_timeout)
 
     def left() -> float:
@@ -171,54 +170,39 @@ def execute_rank(
         return None
     plan = plan.resumed(keeping.first)
     labels = [f"{word.name} (rank {rank})" for rank, word in enumerate(words)]
-    role: Role | None = None
-    peers: Peers | None = None
+    keeper = None if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0
+    meeting = Meeting(me.rank, labels, way.store, way.again, way.board, _board_over, keeper)
+    life = Life(plan, meeting, keeping, scheduled=scheduled)
     problem: BaseException | None = None
     try:
-        from recsim_train.executor.process.role import Role
-
-        keeper = None if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else 0
-        peers = Peers(
-            labels, me.rank, way.store, settings.timeout, hearing=way.again(), keeper=keeper
-        )  # fmt: skip
-        make_group(way.again(), me.rank, me.world, left(), peers.check)
-        role = Role(
-            plan, plan.instances[me.rank], way.store, peers, keeping=keeping, beside=way.again
-        )
-        role.start(left())
-        role.finish(lambda: None)
-        role.read_clock()
-        parting.put_part(way.store, me.rank, role.part())
-        parting.leave(way.store, me.rank, parting.FINISHED, "")
+        peers = life.live(left, lambda _: None)
         parts = []
         for rank in range(me.world if me.rank == 0 else 0):
-            peers.wait([f"left/{rank}"])
-            if (part := parting.get_part(way.store, rank)) is None:
+            peers.wait([f"part-{rank}"])
+            if (part := parting.get_part(way.board, rank)) is None:
                 raise RunFailed(f"{labels[rank]} left no part of the result that can be read")
             parts.append(part)
-        peers.end()
-        torch.distributed.destroy_process_group()
+        life.end()
     except (Exception, KeyboardInterrupt) as error:
         problem = error
-        asked = isinstance(error, KeyboardInterrupt)
-        if asked and role is not None and role.started and role.keeper is not None:
-            with suppress(KeyboardInterrupt, RuntimeError):
-                role.keeper.last(LAST)
     if problem is not None:  # outside of its handling: a broken connection is no broken output
-        raise _end_early(plan, way, labels, peers, role, problem, keeping.first)
+        raise _end_early(way, life, problem)
     if me.rank > 0:
         return None
     outcome = merge(plan, parts, complete=True, one_machine=False, first=keeping.first)
-    outcome.facts.sched_batch = scheduled
     outcome.facts.launched_by = "torchrun"
     return outcome
 
 
+def _board_over(store: Store) -> StoreBoard:
+    return StoreBoard(lambda: store)
+
+
 def _parted(way: _Way) -> None:
     """All agree that there is nothing to do; who keeps the store leaves it last."""
-    parting.leave(way.store, way.me.rank, parting.FINISHED, "")
+    parting.leave(way.board, way.me.rank, Ending("", FINISHED, ""))
     if way.me.keeps_store:
-        everyone = [f"left/{rank}" for rank in range(way.me.world)]
+        everyone = [word_of(rank) for rank in range(way.me.world)]
         parting.ask_until(_TELLING, lambda: way.store.check(everyone), bool)
 
 
@@ -291,10 +275,10 @@ def _agreed(
         raise
     except KeyboardInterrupt:
         with suppress(RuntimeError):
-            parting.leave(store, me.rank, parting.INTERRUPTED, "asked to end")
+            parting.leave(way.board, me.rank, Ending("", INTERRUPTED, "asked to end"))
         raise
     except RuntimeError as error:  # of the store
-        raise RunFailed(f"the store at {me.place} is gone: {describe(error)[1]}") from None
+        raise RunFailed(f"the store at {me.place} is gone: {parting.describe(error)[1]}") from None
 
 
 def _labels(plan: Plan, world: int) -> list[str]:
@@ -307,50 +291,35 @@ def _labels(plan: Plan, world: int) -> list[str]:
 def _as_told(way: _Way, plan: Plan) -> Exception:
     """What another rank says of why the run does not begin."""
     labels = _labels(plan, way.me.world)
-    ending = next(iter(parting.words_left(way.store, labels).values()))
+    ending = next(iter(parting.words_left(way.board, labels).values()))
     _wait_for_readers(way)
     if ending.kind == "refused":
         return UserError(f"{ending.name} refuses to begin: {ending.sentence}")
     return RunFailed(f"{ending.name} failed: {ending.sentence}")
 
 
-def _end_early(
-    plan: Plan,
-    way: _Way,
-    labels: Sequence[str],
-    peers: Peers | None,
-    role: Role | None,
-    error: BaseException,
-    first: int,
-) -> BaseException:
-    """Tell the others, hear them; what this rank is to raise. ``first``: as of `merge`."""
-    rank = way.me.rank
-    kind, sentence = describe(error)
-    if isinstance(error, KeyboardInterrupt):
-        kind, sentence = parting.INTERRUPTED, "interrupted"
-    elif isinstance(error, PeerLeftError):
-        kind, sentence = "peer", "another rank left the run"
+def _end_early(way: _Way, life: Life, error: BaseException) -> BaseException:
+    """Tell the other ranks, hear them; what this rank is to raise."""
+    rank, labels = way.me.rank, life.meeting.labels
     try:
+        kind = life.break_off(error)
         with held():
-            if peers is not None:
-                peers.end()
-            store = way.left()
-            if role is not None and role.started:
-                parting.put_part(store, rank, role.part())
-            parting.leave(store, rank, kind, sentence, [] if role is None else role.waits())
-            seconds = parting.ROLL_CALL if role is not None and role.started else 1.0
+            seconds = parting.ROLL_CALL if life.measures else 1.0
             hosting = way.me.keeps_store or way.deputy is not None
-            end = parting.part_ways(store, labels, rank, hosting=hosting, seconds=seconds)
+            end = parting.part_ways(
+                way.left(), way.board, labels, rank, hosting=hosting, seconds=seconds
+            )
     except RuntimeError:
-        told = f"{labels[rank]} failed: {sentence}; nobody is left to tell"
+        told = f"{labels[rank]} failed: {parting.describe(error)[1]}; nobody is left to tell"
         return RunFailed(told)
     except KeyboardInterrupt:
         pass  # asked to end meanwhile, and about to
     outcome = None
     if end.kept_here and end.parts:
-        outcome = merge(plan, end.parts, complete=False, one_machine=False, first=first)
+        first = life.keeping.first
+        outcome = merge(life.plan, end.parts, complete=False, one_machine=False, first=first)
         outcome.facts.launched_by = "torchrun"
-    if kind == parting.INTERRUPTED and (end.interrupted or outcome is None):
+    if kind == INTERRUPTED and (end.interrupted or outcome is None):
         return Interrupted(outcome)
     if outcome is not None:
         return PartialRun(end.sentence, outcome)
