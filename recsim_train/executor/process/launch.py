@@ -155,7 +155,7 @@ def _watch(plan: Plan, children: list[Child], board: FolderBoard, progress: Mete
     so_far, due = SoFar(plan, progress or unseen), 0.0
     trainers = [child for child in children if child.instance.role == "trainer"]
     failed_at: float | None = None
-    while any(child.process.poll() is None for child in children):
+    while [child for child in children if child.process.poll() is None]:
         now = time.monotonic()
         if failed_at is None and any(child.process.returncode for child in children):
             failed_at = now
