@@ -159,6 +159,12 @@ class Reliability:
     lost_examples: float
     goodput: float | None
     """Examples per second without those that were lost; None where nothing was counted."""
+    checkpoint_seconds: float = 0.0
+    """Of training that one checkpoint takes; 0: none are made, or the profile has no prices."""
+    between_failures: float | None = None
+    """Mean seconds between two random failures that lose work, of the whole job; None: none do."""
+    best_interval: float | None = None
+    """Seconds of training between two checkpoints that cost least, to first order."""
 
 
 @dataclass(frozen=True, slots=True)

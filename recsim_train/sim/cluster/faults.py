@@ -6,7 +6,7 @@ back. The times of failures depend on the seed and the host only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,9 +15,11 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.topology import host_of_name
 from recsim_train.placement.hosts import JobHost
-from recsim_train.placement.plan import Plan
+from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.cluster.conditions import HostCondition
-from recsim_train.sim.engine import Engine
+from recsim_train.sim.cluster.hosts import Site
+from recsim_train.sim.cluster.keeping import best_interval, checkpoint_times
+from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.jitter import stream
 from recsim_train.trace.facts import HostFailure, Reliability
 from recsim_train.trace.record import Iteration
@@ -45,7 +47,11 @@ class Faults:
         plan: Plan,
         cluster: Cluster,
         hosts: dict[JobHost, HostCondition],
+        sites: Mapping[Instance, Site],
+        writes: Mapping[Instance, Callable[[float], Event]],
     ) -> None:
+        """``sites``: of all instances; ``writes``: those that are simulated, each with what keeps
+        one core of its host busy for so long."""
         self._engine = engine
         self._hosts = hosts
         self._recovery, self._checkpoint = plan.experiment.recovery, plan.experiment.checkpoint
@@ -59,6 +65,14 @@ class Faults:
         self.lost: list[tuple[float, float]] = []
         """(start, end) of each time whose work was lost."""
         self._at_risk = 0.0
+        self._times = checkpoint_times(plan, cluster, sites)
+        self._between_failures: float | None = None
+        """Mean of the whole job, where a failure loses work."""
+        self._writes = writes
+        self._writing: int | None = None
+        """The `_round` of the checkpoint that is being written."""
+        self._due = False
+        """Whether the next one is due meanwhile."""
         self._holds = 0
         self._held_since = 0.0
         self._round = 0
@@ -70,10 +84,12 @@ class Faults:
                     if any((i.role, i.index) == (role, index) for i in host.instances):
                         engine.meanwhile(failure.at, partial(self._fail, host))
             if self._failures.mtbf is not None:
-                for host in hosts:
-                    if self._failures.role in (None, host.instances[0].role):
-                        own = stream(plan.experiment.seed, host.name, "failures")
-                        self._next(host, own, 0.0)
+                for host in filter(self._fails, hosts):
+                    own = stream(plan.experiment.seed, host.name, "failures")
+                    self._next(host, own, 0.0)
+                failing = sum(self._fails(host) for host in {s.host for s in sites.values()})
+                if failing and self._recovery.policy != "continue_without":
+                    self._between_failures = self._failures.mtbf / failing
         self._plan_checkpoint()
 
     @property
@@ -82,6 +98,10 @@ class Faults:
         return self._failures is not None or self._checkpoint.every is not None
 
     # ------------------------------------------------------------------ failures
+
+    def _fails(self, host: JobHost) -> bool:
+        """Whether random failures come to a host."""
+        return self._failures is not None and self._failures.role in (None, host.instances[0].role)
 
     def _next(self, host: JobHost, own: np.random.Generator, down: float) -> None:
         """Plan a host's next failure, after ``down`` seconds and an exponential up-time."""
@@ -114,11 +134,12 @@ class Faults:
             raise HostFailed(f"{host.name} failed after {now:.6g} s of simulated time")
         self._at_risk = now
         self._round += 1
+        self._due = False
         self._hold_all()
-        self._engine.meanwhile(restart, partial(self._go_on, self._round))
+        self._engine.meanwhile(restart + self._times.again, partial(self._go_on, self._round))
 
     def _go_on(self, number: int) -> None:
-        """The host is back, with the state of the last checkpoint everywhere."""
+        """The host is back, and all have been started with the state of the last checkpoint."""
         self._release_all()
         if number == self._round:
             self._plan_checkpoint()
@@ -152,16 +173,33 @@ class Faults:
 
     def _begin_checkpoint(self, number: int) -> None:
         if number == self._round:
-            self._hold_all()
-            end = partial(self._end_checkpoint, number, self._engine.now)
-            self._engine.meanwhile(self._recovery.checkpoint_standstill, end)
+            self._due = self._writing == number
+            if not self._due:
+                self._hold_all()
+                copied = partial(self._copied, number, self._engine.now)
+                self._engine.meanwhile(self._times.still, copied)
 
-    def _end_checkpoint(self, number: int, begun: float) -> None:
+    def _copied(self, number: int, begun: float) -> None:
         self._release_all()
         if number == self._round:
+            self._writing = number
+            self._engine.process(self._write(number, begun))
+
+    def _write(self, number: int, begun: float) -> Steps:
+        """Loops go on meanwhile. Of one that is void by then the files are written, too."""
+        made = [self._engine.process(self._file(instance)) for instance in self._writes]
+        yield from made
+        if number == self._round:
             self.checkpoints += 1
-            self._at_risk = begun
+            self._at_risk, self._writing = begun, None
             self._plan_checkpoint()
+            if self._due:
+                self._begin_checkpoint(number)
+
+    def _file(self, instance: Instance) -> Steps:
+        busy, disk = self._times.writing.get(instance, (0.0, 0.0))
+        yield self._writes[instance](busy)
+        yield self._engine.timeout(disk)
 
     # ------------------------------------------------------------------ what it comes to
 
@@ -205,6 +243,7 @@ class Faults:
         end = max((i.end for i in counted), default=0.0)
         still = sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.standstills)
         share = 1.0 - lost / (len(counted) * batch) if counted else None
+        taken, between = self._times.taken, self._between_failures
         return Reliability(
             policy=self._recovery.policy,
             failures=len(self.failures),
@@ -215,4 +254,7 @@ class Faults:
             goodput=None
             if examples_per_second is None or share is None
             else examples_per_second * share,
+            checkpoint_seconds=taken,
+            between_failures=between,
+            best_interval=best_interval(taken, between) if between and taken else None,
         )
