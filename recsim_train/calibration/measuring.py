@@ -71,7 +71,7 @@ def seconds_of(*, quick: bool) -> dict[str, float]:
         READING: _SPEED + run / 2.0 * reads.runs_of(quick=quick),
         REQUESTS: _SPEED + run * talk.runs_of(quick=quick),
         COLLECTIVES: 2.0 * _SPEED + run * meet.runs_of(quick=quick),
-        KEEPING: 2.0 * (1 + talk.starts_of(quick=quick)),
+        KEEPING: 3.0 + 3.0 * talk.STARTS[quick],
         OWN: _OWN[quick] * own,
     }
 
@@ -117,13 +117,12 @@ class Measuring:
 
     def keeping(self, folder: Path) -> dict[str, list[float]]:
         """What checkpoints take, and starts: values by the name of their price."""
-        done = self._stages.begin(KEEPING, 1 + talk.starts_of(quick=self.quick))
-        found = {"start": talk.starts(folder, self.cores, done, quick=self.quick)}
-        request = {"folder": str(folder), "quick": self.quick}
-        with MeasuringProcess("keeping", request, _LIMIT) as child:
-            found |= child.result()
-        done()
-        return found
+        done = self._stages.begin(KEEPING, talk.STARTS[self.quick])
+        with MeasuringProcess(
+            "keeping", {"folder": str(folder), "quick": self.quick}, _LIMIT
+        ) as child:
+            found: dict[str, list[float]] = child.result()
+        return found | {"start": talk.starts(folder, self.cores, done, quick=self.quick)}
 
     def windows(self, parts: Sequence[str], turns: Sequence[int], seconds: float) -> list[Any]:
         """What a process for each of the ``parts`` reports, of windows of so many ``seconds``: in

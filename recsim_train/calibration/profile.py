@@ -143,8 +143,11 @@ def calibrate_machine(
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, law, calibration)
         own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
         runs = [run for run in own if run is not None]
-        known: dict[str, object] = {"cooling": colder, **({} if turn is None else {"turn": turn})}
-        known["checkpoints"] = CheckpointPrices(**_said(kept))
+        known: dict[str, object] = {
+            "cooling": colder,
+            "checkpoints": CheckpointPrices(**_said(kept)),
+            **({} if turn is None else {"turn": turn}),
+        }
         cluster = cluster.with_(known)
         missed = None
         if predict is not None:  # while the data of these runs are there

@@ -122,8 +122,8 @@ _REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
 _OTHER_WAYS = 2
 """Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
-_STARTED, _STEPS = 4, 20
-"""Which of `RUNS` is started to see what that takes, and how many counted iterations it has."""
+STARTS = 3, 2
+"""How many short runs there are to see what starting takes; in full and quick."""
 _GROUPS = 8
 """Row groups of a file, at least."""
 _QUICK: tuple[tuple[int, Execution, int], ...] = (
@@ -254,21 +254,17 @@ def starts(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -
     iteration takes longer than others; of short runs."""
     found = []
     with known(Talk):
-        for _ in range(starts_of(quick=quick)):
-            run = run_of(_STARTED, trainers_on(cores), _STEPS, folder, Execution())
+        for _ in range(STARTS[quick]):
+            run = run_of(4, trainers_on(cores), 20, folder, Execution())
             told: list[float] = []
             asked = time.monotonic()
             _, outcome = outcome_of(run, lambda *_, told=told: told.append(time.monotonic()))
             first = max(i.end - i.start for i in outcome.iterations if i.iteration == 0)
-            usual = median(i.end - i.start for i in outcome.iterations)
-            found.append(told[0] - asked + first - usual)
+            found.append(
+                told[0] - asked + first - median(i.end - i.start for i in outcome.iterations)
+            )
             tick()
     return found
-
-
-def starts_of(*, quick: bool) -> int:
-    """How many runs `starts` makes."""
-    return 2 if quick else 3
 
 
 def read_of(plan: Plan, ledger: Ledger) -> Observation:

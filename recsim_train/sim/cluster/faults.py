@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import sqrt
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from recsim_train.placement.hosts import JobHost
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.cluster.conditions import HostCondition
 from recsim_train.sim.cluster.hosts import Site
-from recsim_train.sim.cluster.keeping import best_interval, checkpoint_times
+from recsim_train.sim.cluster.keeping import checkpoint_times
 from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.jitter import stream
 from recsim_train.trace.facts import HostFailure, Reliability
@@ -66,13 +67,12 @@ class Faults:
         """(start, end) of each time whose work was lost."""
         self._at_risk = 0.0
         self._times = checkpoint_times(plan, cluster, sites)
+        # mean seconds of the whole job; None: no random failure loses work
         self._between_failures: float | None = None
-        """Mean of the whole job, where a failure loses work."""
         self._writes = writes
+        # the `_round` of the checkpoint that is being written, and whether the next one is due
         self._writing: int | None = None
-        """The `_round` of the checkpoint that is being written."""
         self._due = False
-        """Whether the next one is due meanwhile."""
         self._holds = 0
         self._held_since = 0.0
         self._round = 0
@@ -84,12 +84,18 @@ class Faults:
                     if any((i.role, i.index) == (role, index) for i in host.instances):
                         engine.meanwhile(failure.at, partial(self._fail, host))
             if self._failures.mtbf is not None:
-                for host in filter(self._fails, hosts):
-                    own = stream(plan.experiment.seed, host.name, "failures")
-                    self._next(host, own, 0.0)
-                failing = sum(self._fails(host) for host in {s.host for s in sites.values()})
+                whose = self._failures.role
+                failing = {
+                    site.host
+                    for site in sites.values()
+                    if whose in (None, site.host.instances[0].role)
+                }
+                for host in hosts:
+                    if host in failing:
+                        own = stream(plan.experiment.seed, host.name, "failures")
+                        self._next(host, own, 0.0)
                 if failing and self._recovery.policy != "continue_without":
-                    self._between_failures = self._failures.mtbf / failing
+                    self._between_failures = self._failures.mtbf / len(failing)
         self._plan_checkpoint()
 
     @property
@@ -98,10 +104,6 @@ class Faults:
         return self._failures is not None or self._checkpoint.every is not None
 
     # ------------------------------------------------------------------ failures
-
-    def _fails(self, host: JobHost) -> bool:
-        """Whether random failures come to a host."""
-        return self._failures is not None and self._failures.role in (None, host.instances[0].role)
 
     def _next(self, host: JobHost, own: np.random.Generator, down: float) -> None:
         """Plan a host's next failure, after ``down`` seconds and an exponential up-time."""
@@ -172,34 +174,29 @@ class Faults:
             self._begin_checkpoint(self._round)
 
     def _begin_checkpoint(self, number: int) -> None:
-        if number == self._round:
-            self._due = self._writing == number
-            if not self._due:
-                self._hold_all()
-                copied = partial(self._copied, number, self._engine.now)
-                self._engine.meanwhile(self._times.still, copied)
+        self._due = number == self._writing == self._round
+        if number == self._round and not self._due:
+            self._hold_all()
+            copied = partial(self._copied, number, self._engine.now)
+            self._engine.meanwhile(self._times.still, copied)
 
     def _copied(self, number: int, begun: float) -> None:
         self._release_all()
         if number == self._round:
-            self._writing = number
             self._engine.process(self._write(number, begun))
 
     def _write(self, number: int, begun: float) -> Steps:
-        """Loops go on meanwhile. Of one that is void by then the files are written, too."""
-        made = [self._engine.process(self._file(instance)) for instance in self._writes]
-        yield from made
+        """Loops go on meanwhile. One that is void before it is complete is written, too."""
+        self._writing = number
+        seconds = self._times.writing
+        yield from [write(seconds.get(who, 0.0)) for who, write in self._writes.items()]
+        yield self._engine.timeout(self._times.disk)
         if number == self._round:
             self.checkpoints += 1
             self._at_risk, self._writing = begun, None
             self._plan_checkpoint()
             if self._due:
                 self._begin_checkpoint(number)
-
-    def _file(self, instance: Instance) -> Steps:
-        busy, disk = self._times.writing.get(instance, (0.0, 0.0))
-        yield self._writes[instance](busy)
-        yield self._engine.timeout(disk)
 
     # ------------------------------------------------------------------ what it comes to
 
@@ -243,7 +240,6 @@ class Faults:
         end = max((i.end for i in counted), default=0.0)
         still = sum(max(0.0, min(b, end) - max(a, start)) for a, b in self.standstills)
         share = 1.0 - lost / (len(counted) * batch) if counted else None
-        taken, between = self._times.taken, self._between_failures
         return Reliability(
             policy=self._recovery.policy,
             failures=len(self.failures),
@@ -254,7 +250,9 @@ class Faults:
             goodput=None
             if examples_per_second is None or share is None
             else examples_per_second * share,
-            checkpoint_seconds=taken,
-            between_failures=between,
-            best_interval=best_interval(taken, between) if between and taken else None,
+            checkpoint_seconds=self._times.taken,
+            between_failures=self._between_failures,
+            best_interval=sqrt(2.0 * self._times.taken * self._between_failures)
+            if self._times.taken and self._between_failures
+            else None,
         )

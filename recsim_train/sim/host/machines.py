@@ -150,8 +150,9 @@ class Machines:
 
     def _write(self, process: Process, seconds: float) -> Event:
         """What a checkpoint takes of a thread of its own."""
-        thread = Thread(process, "keeper", "checkpoint")
-        return self.compute(thread, Priced(seconds, 0.0, ()), "checkpoint").done
+        return self.compute(
+            Thread(process, "keeper", ""), Priced(seconds, 0.0, ()), "checkpoint"
+        ).done
 
     def _count(self, process: Process, parts: Sequence[Part], threaded: bool) -> None:
         assert self.calls is not None
