@@ -170,6 +170,7 @@ class Faults:
     def done(self, steps: int) -> None:
         """All loops have done so many iterations."""
         every = self._checkpoint.every_steps
+        self._due = self._due and steps < self._total
         if every is not None and steps % every == 0 and steps < self._total:
             self._begin_checkpoint(self._round)
 
@@ -188,8 +189,7 @@ class Faults:
     def _write(self, number: int, begun: float) -> Steps:
         """Loops go on meanwhile. One that is void before it is complete is written, too."""
         self._writing = number
-        seconds = self._times.writing
-        yield from [write(seconds.get(who, 0.0)) for who, write in self._writes.items()]
+        yield from [write(self._times.writing.get(who, 0.0)) for who, write in self._writes.items()]
         yield self._engine.timeout(self._times.disk)
         if number == self._round:
             self.checkpoints += 1
