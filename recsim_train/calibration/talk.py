@@ -255,7 +255,7 @@ def starts(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -
     found = []
     with known(Talk):
         for _ in range(STARTS[quick]):
-            run = run_of(4, trainers_on(cores), 20, folder, Execution())
+            run = run_of(4, trainers_on(cores), 200, folder, Execution())
             told: list[float] = []
             asked = time.monotonic()
             _, outcome = outcome_of(run, lambda *_, told=told: told.append(time.monotonic()))

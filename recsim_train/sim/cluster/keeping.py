@@ -42,10 +42,9 @@ def checkpoint_times(
     for site in dict.fromkeys(sites.values()):
         cores = site.host.kind.cores * (cluster.contention if site.host.kind.cores > 1 else 1.0)
         own = [sizes[instance] for instance in site.host.instances]
-        alone, shared = max(own), sum(own) / cores
         # the launcher of one machine looks at all of it, elsewhere each process
-        looking = 1.0 if cluster.colocate else max(1.0, len(own) / cores)
-        timed = 1.0, max(alone, shared), shared, looking * sum(sizes.values())
+        whole = sum(sizes.values()) * (1.0 if cluster.colocate else max(1.0, len(own) / cores))
+        timed = 1.0, max(*own, sum(own) / cores), sum(own) / cores, whole
         hosts.append((*(figure / site.speed for figure in timed), sum(own)))
     slowest, longest, shared, looked_at, most = map(max, zip(*hosts, strict=True))
     still = longest * prices.copied_byte.value
