@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from recsim_train.config.cluster import (
     Calibration,
+    CheckpointPrices,
     Cluster,
     Cooling,
     Costs,
@@ -61,6 +62,7 @@ PROFILE: dict[str, type[BaseModel]] = {
     "network.loopback": Loopback,
     "cooling": Cooling,
     "in_runs": InRuns,
+    "checkpoints": CheckpointPrices,
     "topology": RackTopology,
     "background[]": Traffic,
     "stragglers": Stragglers,

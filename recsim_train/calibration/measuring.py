@@ -51,7 +51,7 @@ _LIMIT = 150.0
 _BUSY_TURNS = 10
 """Turns of one busy process and of all."""
 CORES, OPERATIONS, LOCK, MESSAGES = "cores", "operations", "interpreter lock", "messages"
-READING, REQUESTS, COLLECTIVES = "reading", "requests", "collectives"
+READING, REQUESTS, COLLECTIVES, KEEPING = "reading", "requests", "collectives", "checkpoints"
 OWN = "predictions of its own runs"
 """Its stages."""
 _SPEED, _PLAN, _RUN, _OWN = 1.0, (2.3, 1.2), (8.0, 4.0), (5.0, 3.0)
@@ -71,6 +71,7 @@ def seconds_of(*, quick: bool) -> dict[str, float]:
         READING: _SPEED + run / 2.0 * reads.runs_of(quick=quick),
         REQUESTS: _SPEED + run * talk.runs_of(quick=quick),
         COLLECTIVES: 2.0 * _SPEED + run * meet.runs_of(quick=quick),
+        KEEPING: 3.0 + 3.0 * talk.STARTS[quick],
         OWN: _OWN[quick] * own,
     }
 
@@ -113,6 +114,15 @@ class Measuring:
             for child in children:
                 child.tell({})
             return both_ends("wire", request, _LIMIT)
+
+    def keeping(self, folder: Path) -> dict[str, list[float]]:
+        """What checkpoints take, and starts: values by the name of their price."""
+        done = self._stages.begin(KEEPING, talk.STARTS[self.quick])
+        with MeasuringProcess(
+            "keeping", {"folder": str(folder), "quick": self.quick}, _LIMIT
+        ) as child:
+            found: dict[str, list[float]] = child.result()
+        return found | {"start": talk.starts(folder, self.cores, done, quick=self.quick)}
 
     def windows(self, parts: Sequence[str], turns: Sequence[int], seconds: float) -> list[Any]:
         """What a process for each of the ``parts`` reports, of windows of so many ``seconds``: in

@@ -154,6 +154,10 @@ def measure(part: str, request: Request) -> object:
         return windows(request["seconds"], sys.stdin.readline, _tick)
     if part == "operations":
         return _operations(request["folder"])
+    if part == "keeping":
+        from recsim_train.calibration import keep_probe
+
+        return keep_probe.measure(Path(request["folder"]), quick=quick)
     with ExitStack() as stack:
         work = ReferenceWork(stack)
         _tick()

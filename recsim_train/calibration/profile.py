@@ -44,6 +44,7 @@ from recsim_train.calibration.prices import (
     fit_kernels,
     fit_reading,
     fit_wire,
+    from_repeats,
     handover,
     run_observations,
     warmed,
@@ -56,6 +57,7 @@ from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
     ASSUMED_THREADS,
     Calibration,
+    CheckpointPrices,
     Cluster,
     Cooling,
     Costs,
@@ -118,6 +120,8 @@ def calibrate_machine(
         done = stages.begin(COLLECTIVES, meet.runs_of(quick=quick))
         between.append(measure_speed())
         met = meet.measure(folder, measuring.cores, done, quick=quick)
+        kept = Prices()
+        kept.add({name: from_repeats(seen) for name, seen in measuring.keeping(folder).items()})
         after = measure_speed()
         speeds = MachineSpeeds(before=before, after=after, between=tuple(between))
         prices, colder = _work_prices(operations.observations, talked, [read.seen for read in rows])
@@ -139,7 +143,11 @@ def calibrate_machine(
         cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, law, calibration)
         own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
         runs = [run for run in own if run is not None]
-        known = {"cooling": colder, **({} if turn is None else {"turn": turn})}
+        known: dict[str, object] = {
+            "cooling": colder,
+            "checkpoints": CheckpointPrices(**_said(kept)),
+            **({} if turn is None else {"turn": turn}),
+        }
         cluster = cluster.with_(known)
         missed = None
         if predict is not None:  # while the data of these runs are there
@@ -207,6 +215,16 @@ def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Pri
         )
 
 
+def _said(prices: Prices) -> dict[str, Price]:
+    """Prices as a profile has them."""
+    return {
+        price: Price.model_construct(
+            value=estimate.value, uncertainty=estimate.uncertainty, basis=estimate.basis
+        )
+        for price, estimate in prices.estimates.items()
+    }
+
+
 def _cluster(
     name: str,
     cores: int,
@@ -217,12 +235,6 @@ def _cluster(
     law: Threads,
     calibration: Calibration,
 ) -> Cluster:
-    costs = {
-        price: Price.model_construct(
-            value=estimate.value, uncertainty=estimate.uncertainty, basis=estimate.basis
-        )
-        for price, estimate in prices.estimates.items()
-    }
     memory = float(environment.memory())
     return Cluster(
         name=name,
@@ -240,7 +252,7 @@ def _cluster(
         contention=shared,
         measured_cores=min(cores, MOST_BUSY),
         jitter=jitter,
-        costs=Costs(**costs),
+        costs=Costs(**_said(prices)),
         threads=law,
         calibration=calibration,
     )

@@ -10,10 +10,12 @@ subtracted.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import ClassVar, Literal, NamedTuple
 
 from recsim_train.calibration import grid
@@ -48,6 +50,7 @@ from recsim_train.strategy.base import (
 from recsim_train.strategy.effects import Compute, Lookup, Pull, Push, Update, batches
 from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
 from recsim_train.trace.ledger import ASKING, READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
+from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost
 from recsim_train.workload.shape import dense_parameters, moved_bytes
@@ -119,6 +122,8 @@ _REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
 _WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
 _OTHER_WAYS = 2
 """Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
+STARTS = 3, 2
+"""How many short runs there are to see what starting takes; in full and quick."""
 _GROUPS = 8
 """Row groups of a file, at least."""
 _QUICK: tuple[tuple[int, Execution, int], ...] = (
@@ -237,11 +242,29 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     return Talked(work, transport, calls, moved, read_of(plan, ledger), own)
 
 
-def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
+def outcome_of(run: Experiment, progress: Meter | None = None) -> tuple[Plan, Outcome]:
     """Do a run."""
     plan = build_plan(run, run.strategies[0])
     with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
-        return plan, execute(plan, staging=Path(staging))
+        return plan, execute(plan, staging=Path(staging), progress=progress)
+
+
+def starts(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[float]:
+    """Seconds from asking for a run's processes until all loops have begun, with what the first
+    iteration takes longer than others; of short runs."""
+    found = []
+    with known(Talk):
+        for _ in range(STARTS[quick]):
+            run = run_of(4, trainers_on(cores), 200, folder, Execution())
+            told: list[float] = []
+            asked = time.monotonic()
+            _, outcome = outcome_of(run, lambda *_, told=told: told.append(time.monotonic()))
+            first = max(i.end - i.start for i in outcome.iterations if i.iteration == 0)
+            found.append(
+                told[0] - asked + first - median(i.end - i.start for i in outcome.iterations)
+            )
+            tick()
+    return found
 
 
 def read_of(plan: Plan, ledger: Ledger) -> Observation:

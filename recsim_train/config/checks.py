@@ -7,7 +7,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs, Host
+from recsim_train.config.cluster import (
+    THREAD_CLASSES,
+    UNKNOWN,
+    CheckpointPrices,
+    Cluster,
+    Costs,
+    Host,
+)
 from recsim_train.config.columns import check_columns, write_out_columns
 from recsim_train.config.experiment import (
     MOST_PROCESSES,
@@ -167,6 +174,7 @@ def check_cluster(cluster: Cluster, mistakes: Mistakes) -> None:
     for path in (
         *(("costs", price) for price in Costs.model_fields),
         *(("threads", law) for law in (*THREAD_CLASSES, "wake")),
+        *(("checkpoints", price) for price in CheckpointPrices.model_fields if cluster.checkpoints),
     ):
         known = getattr(getattr(cluster, path[0]), path[1])
         if known.basis in UNKNOWN and known.uncertainty < 1.0:
@@ -350,9 +358,11 @@ def _check_traffic(background: Sequence[Traffic], racks: bool, mistakes: Mistake
             )
 
 
+_MEASURED = "the profile's prices say it (checkpoints), which `recsim-train calibrate` measures"
 _RENAMED = {
     "checkpoint_every": "checkpoint.every says it, of real runs too",
-    "checkpoint_write": "recovery.checkpoint_standstill says it",
+    "checkpoint_write": _MEASURED,
+    "checkpoint_standstill": _MEASURED,
     "abort": "it is called stop",
     "restart_all_from_checkpoint": "it is called restart",
 }
@@ -375,8 +385,6 @@ def check_recovery(experiment: Experiment, mistakes: Mistakes) -> None:
     recovery, path = experiment.recovery, ("checkpoint", "every")
     if experiment.checkpoint.every is None and recovery.policy == "restart":
         mistakes.add(path, "missing; recovery.policy restart needs checkpoints")
-    if experiment.checkpoint.every is None and recovery.checkpoint_standstill > 0:
-        mistakes.add(path, "missing; recovery.checkpoint_standstill says how long they take")
 
 
 def check_gates(gates: Gates, mistakes: Mistakes) -> None:

@@ -267,6 +267,26 @@ class Cooling(Section):
     """Of the steps at which the prices hold (`recsim_train.workload.shape`)."""
 
 
+class CheckpointPrices(Section):
+    """What checkpoints take, and a start after a failure, by what a run's processes do for them."""
+
+    copied_byte: Price
+    """One byte that a process holds, copied into new memory: loops stand still for that."""
+    written_byte: Price
+    """CPU seconds of one byte of the copy: put into a file, and its sum taken."""
+    disk_byte: Price
+    """For how long a process waits until the disk has taken one byte more: the disk of
+    calibration's temporary folder. Processes of one host wait for one another's, too."""
+    verified_byte: Price
+    """One byte of a whole checkpoint, read and compared with its sum: by one process on a machine
+    of all roles, else by each. Like the next one it reads what the machine still has in memory."""
+    loaded_byte: Price
+    """One byte put in place by the process that holds it."""
+    start: Price
+    """From asking for a run's processes until all loops have begun, with what the first iteration
+    takes longer than others; of as many trainers as cores, from two to four, and two servers."""
+
+
 Times = Annotated[float, Field(ge=0.5, le=4.0)]
 """So many times as long."""
 
@@ -423,6 +443,9 @@ class Cluster(Section):
     they cost the same whatever is done between them."""
     in_runs: InRuns | None = None
     """How much longer passes and batches take in a run than in a row; none: as long."""
+    checkpoints: CheckpointPrices | None = None
+    """What checkpoints take, and a start after a failure; none: it was not measured, and
+    predictions take them to cost nothing."""
     turn: PositiveDuration = 4e-3
     """For how long threads that share a core of a machine of all roles take turns, and how long a
     core is free before it takes one of two from another: the scheduler's tick."""

@@ -337,9 +337,6 @@ class Recovery(Section):
     """stop: the run ends, and ``--resume`` goes on from its last checkpoint; restart: all stop
     until the host is back, and what was done since the last checkpoint is lost; continue_without,
     simulated only: the others go on as far as they do not need the host."""
-    checkpoint_standstill: Duration = 0.0
-    """How long all stop for a checkpoint; a real run copies what it holds, and writes the copy
-    while it goes on."""
 
 
 class Execution(Section):

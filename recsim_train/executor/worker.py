@@ -64,15 +64,24 @@ class EmbeddingState:
     """The rows of one shard's slices in one tensor [rows, dim], optimizer state beside them."""
 
     def __init__(
-        self, model: Model, training: Training, seed: int, slices: Sequence[TableSlice]
+        self,
+        model: Model,
+        training: Training,
+        seed: int,
+        slices: Sequence[TableSlice],
+        *,
+        draws: bool = True,
     ) -> None:
         self.model, self.training, self.slices = model, training, tuple(slices)
         width = slices[0].width(model.row_width) if slices else model.row_width
         self.rows = torch.empty((sum(s.rows for s in slices), width), dtype=dtype_of(model))
         bases, position = [], 0
         for part in slices:
-            drawn = initial_rows(model, seed, part.table, part.start, part.stop)[:: part.step]
-            self.rows[position : position + part.rows] = drawn[:, part.first : part.last or None]
+            if draws:  # else they are filled next, which takes less than half of the time
+                drawn = initial_rows(model, seed, part.table, part.start, part.stop)[:: part.step]
+                self.rows[position : position + part.rows] = drawn[
+                    :, part.first : part.last or None
+                ]
             bases.append(position - part.start // part.step)
             position += part.rows
         self.bases = np.array(bases, np.int64)

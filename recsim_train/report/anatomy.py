@@ -175,12 +175,20 @@ def reliability(summary: Summary) -> list[str]:
     if found is None:
         return []
     failed, saved = found.failures, found.checkpoints
-    return [
+    said = [
         f"{failed} {'failure' if failed == 1 else 'failures'} and "
         f"{saved} {'checkpoint' if saved == 1 else 'checkpoints'}: all stood still for "
         f"{text.seconds(found.standstill_seconds)}, {found.lost_examples:,.0f} examples were "
-        f"lost; without those, {text.rate(found.goodput)} examples/s (goodput)"
+        f"lost; without those, {text.rate(found.goodput)} examples/s (goodput)",
     ]
+    if found.best_interval is not None and found.between_failures is not None:
+        said.append(
+            "To first order (Young 1974, Daly 2006) checkpoints and lost work cost least with one "
+            f"every {text.duration(found.best_interval)}: it takes "
+            f"{text.seconds(found.checkpoint_seconds)} of training, and one of all hosts fails "
+            f"every {text.duration(found.between_failures)}"
+        )
+    return said
 
 
 def largest(summary: Summary) -> list[str]:

@@ -134,7 +134,7 @@ class RunMaker:
         if writes:
             clear_after(keeping)
             if keeping.folder is not None:
-                check_space(keeping.folder.parent, int(checkpoint_bytes(job.plan)))
+                check_space(keeping.folder.parent, int(sum(checkpoint_bytes(job.plan).values())))
         return keeping
 
     def _measured(self, job: Job) -> RunRecord:

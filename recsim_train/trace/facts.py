@@ -159,6 +159,14 @@ class Reliability:
     lost_examples: float
     goodput: float | None
     """Examples per second without those that were lost; None where nothing was counted."""
+    checkpoint_seconds: float = 0.0
+    """Of training that one checkpoint takes; 0: none are made, or the profile has no prices."""
+    between_failures: float | None = None
+    """Mean seconds between two random failures that lose work, of the whole job; None: none do."""
+    best_interval: float | None = None
+    """Seconds of training between two checkpoints, with which these and lost work take the least
+    time: to first order, where that is far less than `between_failures` (Young, Communications of
+    the ACM 17 (1974) 530; Daly, Future Generation Computer Systems 22 (2006) 303)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 from recsim_train.calibration.child import MeasuringProcess
 from recsim_train.calibration.measuring import OWN, Stages, seconds_of
 from recsim_train.calibration.profile import UNSEEN, calibrate_machine
-from recsim_train.config.cluster import THREAD_CLASSES, Costs
+from recsim_train.config.cluster import THREAD_CLASSES, CheckpointPrices, Costs
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.profiles import load_cluster
@@ -55,6 +55,11 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
         price = getattr(loaded.costs, name)
         assert 0.0 <= price.value < 1e-2, name
         assert 0.0 < price.uncertainty <= 1.0, name
+    kept = loaded.checkpoints
+    assert kept is not None
+    for name in CheckpointPrices.model_fields:
+        assert 0.0 < getattr(kept, name).uncertainty <= 1.0, name
+    assert 0.1 < kept.start.value < 100.0
     # what no machine of today does: a flop per femtosecond, a message in a microsecond
     assert 1e-13 < loaded.costs.gemm_flop.value < 1e-8
     assert loaded.costs.message.value > 1e-6
@@ -78,6 +83,18 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
     assert told[-1][:2] == pytest.approx((sum(seconds.values()) - seconds[OWN], told[0][1]))
     assert {"reading", "collectives in runs"} <= set(calibration.residuals)
     assert [done for done, *_ in told] == sorted(done for done, *_ in told)
+
+
+@tried_anew()
+def test_what_a_checkpoint_takes_is_plausible(tmp_path: Path) -> None:
+    with MeasuringProcess("keeping", {"folder": str(tmp_path), "quick": True}, LIMIT) as child:
+        seen = child.result()
+    assert {*seen, "start"} == set(CheckpointPrices.model_fields)
+    # from 100 GB in a second to 10 MB; a disk may have taken what it is given in no time
+    for name, values in seen.items():
+        least = 0.0 if name == "disk_byte" else 1e-11
+        assert all(least <= value < 1e-7 for value in values), name
+    assert len(list(tmp_path.glob("process.*.safetensors"))) > 0
 
 
 def test_what_goes_wrong_in_a_measuring_process_is_one_sentence() -> None:

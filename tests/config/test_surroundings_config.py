@@ -272,15 +272,12 @@ recovery: %s
     [
         ("{policy: again}", "recovery.policy: expected one of 'stop', 'restart'"),
         ("{policy: restart}", "checkpoint.every: missing; recovery.policy restart needs"),
-        (
-            "{policy: continue_without, checkpoint_standstill: 3 s}",
-            "checkpoint.every: missing; recovery.checkpoint_standstill says how long they take",
-        ),
+        ("{checkpoint_standstill: 3 s}", "unknown key; the profile's prices say it (checkpoints)"),
         ("{policy: abort}", "recovery.policy: unknown policy abort; it is called stop"),
         ("{policy: [stop]}", "recovery.policy: expected one of 'stop'"),
         ("{policy: restart_all_from_checkpoint}", "it is called restart"),
         ("{checkpoint_every: 3 s}", "unknown key; checkpoint.every says it, of real runs too"),
-        ("{checkpoint_write: 3 s}", "unknown key; recovery.checkpoint_standstill says it"),
+        ("{checkpoint_write: 3 s}", "unknown key; the profile's prices say it (checkpoints)"),
         ("{}\ncheckpoint: {every: 0 s}", "checkpoint.every: expected a duration above 0; or a"),
         ("{}\ncheckpoint: {every: 0 steps}", "checkpoint.every: expected at least 1 step"),
         ("{}\ncheckpoint: {every: 1000}", "checkpoint.every: expected a duration such as '10 min'"),

@@ -17,6 +17,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.executor.checkpoint import blocks, writing
 from recsim_train.executor.checkpoint.memory import CENTRAL
 from recsim_train.executor.checkpoint.source import Source
+from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.placement.plan import Plan
 from tests.executor.checkpoint_jobs import ROWS, Job, plan_of
 
@@ -219,3 +220,14 @@ def test_a_file_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> Non
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.errno == errno.EFBIG
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_goes_on_draws_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    assert plan.embedding is not None
+    shard = plan.embedding.shards[0]
+    kept = EmbeddingServer(plan, shard).state.rows.shape
+    monkeypatch.setattr("recsim_train.executor.worker.initial_rows", None)
+    assert EmbeddingServer(plan, shard, draws=False).state.rows.shape == kept
+    with pytest.raises(TypeError):
+        EmbeddingServer(plan, shard)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,3 +96,9 @@ def test_what_failures_cost(summary: Summary, factory: Any) -> None:
         "1 failure and 2 checkpoints: all stood still for 300 ms, 1,200 examples"
     )
     assert said.endswith("700 examples/s (goodput)")
+    priced = replace(found, checkpoint_seconds=3.1, between_failures=36000.0, best_interval=472.0)
+    _, best = reliability(factory.summary(facts=Facts(reliability=priced)))
+    assert best == (
+        "To first order (Young 1974, Daly 2006) checkpoints and lost work cost least with one "
+        "every 7.87 min: it takes 3.10 s of training, and one of all hosts fails every 10.0 h"
+    )

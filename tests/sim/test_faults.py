@@ -11,13 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recsim_train.config.cluster import Cluster
+from recsim_train.config.cluster import CheckpointPrices, Cluster, Price
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Checkpoint, Recovery
 from recsim_train.config.topology import Failures
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.host.machines import Machines
+from recsim_train.sim.host.memory import checkpoint_bytes
 from recsim_train.sim.host.process import Thread
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Priced
@@ -43,15 +44,26 @@ def failures(*schedule: tuple[float, str], restart: float = 1.0, **changes: Any)
     return Failures.model_validate({"restart": f"{restart} s", "schedule": planned, **changes})
 
 
-def recovery(policy: str, every: float | None = None, write: float = 0.0) -> dict[str, Any]:
+def recovery(policy: str, every: float | None = None) -> dict[str, Any]:
     """Settings of an experiment."""
-    known = {"policy": policy, "checkpoint_standstill": f"{write!r} s"}
     often = None if every is None else f"{every!r} s"
-    return {"recovery": Recovery.model_validate(known), "checkpoint": Checkpoint(every=often)}
+    known = Recovery.model_validate({"policy": policy})
+    return {"recovery": known, "checkpoint": Checkpoint(every=often)}
 
 
-def restart_all(every: float, write: float = 0.0) -> dict[str, Any]:
-    return recovery("restart", every, write)
+def restart_all(every: float) -> dict[str, Any]:
+    return recovery("restart", every)
+
+
+def priced(**prices: float) -> CheckpointPrices:
+    """Seconds a unit; nothing costs anything else."""
+    known = dict.fromkeys(CheckpointPrices.model_fields, 0.0) | prices
+    return CheckpointPrices(**{name: Price(value=f"{value!r} s") for name, value in known.items()})
+
+
+def standing(plan: Plan, seconds: float) -> CheckpointPrices:
+    """With which the largest copy of a process takes so long."""
+    return priced(copied_byte=seconds / max(checkpoint_bytes(plan).values()))
 
 
 CONTINUE = recovery("continue_without")
@@ -89,8 +101,12 @@ def test_lost_work_and_stops_by_hand(
     # second one, of 2 s; the next checkpoint comes 6 iterations after that
     every, write, restart = 6 * length, 0.3, 2.0
     at = 16.5 * length + 2 * write
-    plan = plans(**restart_all(every, write))
-    cluster = clusters(prices=HEAVY, failures=failures((at, "trainer[0]"), restart=restart))
+    plan = plans(**restart_all(every))
+    cluster = clusters(
+        prices=HEAVY,
+        failures=failures((at, "trainer[0]"), restart=restart),
+        checkpoints=standing(plan, write),
+    )
     outcome = outcome_of(plan, cluster)
     found = facts(outcome)
     assert found.failures == 1
@@ -145,9 +161,13 @@ def test_a_checkpoint_under_way_is_void_when_a_host_fails(
 ) -> None:
     start, length = even
     every, write = 10 * length, 1.0
-    plan = plans(**restart_all(every, write))
+    plan = plans(**restart_all(every))
     at = every + 0.5  # in the middle of the first one
-    cluster = clusters(prices=HEAVY, failures=failures((at, "trainer[0]"), restart=3.0))
+    cluster = clusters(
+        prices=HEAVY,
+        failures=failures((at, "trainer[0]"), restart=3.0),
+        checkpoints=standing(plan, write),
+    )
     found = facts(outcome_of(plan, cluster))
     lost = (every - start) / length
     assert found.lost_examples == pytest.approx(lost * BATCH, rel=NEAR)
@@ -167,16 +187,15 @@ def test_everybody_stops(plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 def test_frequent_checkpoints_lose_less_and_cost_more(
     plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
-    unstable = clusters(prices=HEAVY, failures=failures(restart=0.1, mtbf="400 ms"))
-    found = [
-        facts(outcome_of(plans(training={"steps": 200}, **restart_all(c, 0.01)), unstable))
-        for c in (0.05, 0.4)
-    ]
+    often, seldom = (plans(training={"steps": 200}, **restart_all(c)) for c in (0.05, 0.4))
+    costs = {"prices": HEAVY, "checkpoints": standing(often, 0.01)}
+    unstable = clusters(**costs, failures=failures(restart=0.1, mtbf="400 ms"))
+    found = [facts(outcome_of(plan, unstable)) for plan in (often, seldom)]
     assert found[0].lost_examples < found[1].lost_examples
     assert found[0].checkpoints > 2 * found[1].checkpoints
-    free = clusters(prices=HEAVY)
+    free = clusters(**costs)
     none = plans(**recovery("stop"))
-    often, seldom = (plans(**restart_all(c, 0.01)) for c in (0.05, 0.4))
+    often, seldom = (plans(**restart_all(c)) for c in (0.05, 0.4))
     speeds = [facts(outcome_of(p, free)).goodput for p in (often, seldom)]
     whole = outcome_of(none, free)
     assert whole.facts.reliability is None
@@ -196,9 +215,9 @@ times = st.sampled_from([1.0, 2.5, 4.0, 10.0]) | st.floats(0.0, 40.0)
 def test_standstills_and_losses_add_up(
     plans: Plans, clusters: Clusters, at: list[float], restart: float, every: float, write: float
 ) -> None:
-    plan = plans(**restart_all(every, write))
+    plan = plans(**restart_all(every))
     schedule = failures(*((t, "trainer[0]") for t in at), restart=restart, mtbf="1000 h")
-    cluster = clusters(failures=schedule)
+    cluster = clusters(failures=schedule, checkpoints=standing(plan, write))
     engine = Engine()
     machines = Machines(plan, cluster, engine, Jitter(1))
     work = 30.0
@@ -367,7 +386,7 @@ def test_all_strategies_meet_the_same_failures(
 
     one = met("flat_ps", CONTINUE)
     assert len(one) >= 2
-    for other in (met("allreduce", CONTINUE), met("flat_ps", restart_all(1.0, 0.1))):
+    for other in (met("allreduce", CONTINUE), met("flat_ps", restart_all(1.0))):
         both = min(len(one), len(other))
         assert both >= 2
         assert one[:both] == other[:both]

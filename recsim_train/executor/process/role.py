@@ -130,7 +130,9 @@ class Role:
         self.servers: dict[Key, EmbeddingServer | DenseServer] = {}
         for rows in plan.embedding.shards if plan.embedding else ():
             if rows.host == instance:
-                self.servers[ServiceKind.EMBEDDING, rows.index] = EmbeddingServer(plan, rows)
+                self.servers[ServiceKind.EMBEDDING, rows.index] = EmbeddingServer(
+                    plan, rows, draws=keeping.begin is None
+                )
         for dense in plan.dense.shards if plan.dense else ():
             if dense.host == instance:
                 self.servers[ServiceKind.DENSE, dense.index] = DenseServer(plan, dense)

@@ -109,10 +109,10 @@ class Together:
 class EmbeddingServer:
     """One embedding shard. Threads of different clients call it at once, without locks."""
 
-    def __init__(self, plan: Plan, shard: EmbeddingShard) -> None:
+    def __init__(self, plan: Plan, shard: EmbeddingShard, *, draws: bool = True) -> None:
         spec = plan.experiment
         self.rules = EmbeddingRules(plan, shard)
-        self.state = EmbeddingState(spec.model, spec.training, spec.seed, shard.slices)
+        self.state = EmbeddingState(spec.model, spec.training, spec.seed, shard.slices, draws=draws)
         groups = [Together(trainers, spec.execution.timeout) for trainers in plan.together]
         self.together = {t: group for group in groups for t in group.trainers}
         """By trainer, with whose gradients its own are applied; empty: each on arrival."""

@@ -6,8 +6,9 @@ back. The times of failures depend on the seed and the host only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import sqrt
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.topology import host_of_name
 from recsim_train.placement.hosts import JobHost
-from recsim_train.placement.plan import Plan
+from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.cluster.conditions import HostCondition
-from recsim_train.sim.engine import Engine
+from recsim_train.sim.cluster.hosts import Site
+from recsim_train.sim.cluster.keeping import checkpoint_times
+from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.jitter import stream
 from recsim_train.trace.facts import HostFailure, Reliability
 from recsim_train.trace.record import Iteration
@@ -45,7 +48,11 @@ class Faults:
         plan: Plan,
         cluster: Cluster,
         hosts: dict[JobHost, HostCondition],
+        sites: Mapping[Instance, Site],
+        writes: Mapping[Instance, Callable[[float], Event]],
     ) -> None:
+        """``sites``: of all instances; ``writes``: those that are simulated, each with what keeps
+        one core of its host busy for so long."""
         self._engine = engine
         self._hosts = hosts
         self._recovery, self._checkpoint = plan.experiment.recovery, plan.experiment.checkpoint
@@ -59,6 +66,13 @@ class Faults:
         self.lost: list[tuple[float, float]] = []
         """(start, end) of each time whose work was lost."""
         self._at_risk = 0.0
+        self._times = checkpoint_times(plan, cluster, sites)
+        # mean seconds of the whole job; None: no random failure loses work
+        self._between_failures: float | None = None
+        self._writes = writes
+        # the `_round` of the checkpoint that is being written, and whether the next one is due
+        self._writing: int | None = None
+        self._due = False
         self._holds = 0
         self._held_since = 0.0
         self._round = 0
@@ -70,10 +84,18 @@ class Faults:
                     if any((i.role, i.index) == (role, index) for i in host.instances):
                         engine.meanwhile(failure.at, partial(self._fail, host))
             if self._failures.mtbf is not None:
+                whose = self._failures.role
+                failing = {
+                    site.host
+                    for site in sites.values()
+                    if whose in (None, site.host.instances[0].role)
+                }
                 for host in hosts:
-                    if self._failures.role in (None, host.instances[0].role):
+                    if host in failing:
                         own = stream(plan.experiment.seed, host.name, "failures")
                         self._next(host, own, 0.0)
+                if failing and self._recovery.policy != "continue_without":
+                    self._between_failures = self._failures.mtbf / len(failing)
         self._plan_checkpoint()
 
     @property
@@ -114,11 +136,12 @@ class Faults:
             raise HostFailed(f"{host.name} failed after {now:.6g} s of simulated time")
         self._at_risk = now
         self._round += 1
+        self._due = False
         self._hold_all()
-        self._engine.meanwhile(restart, partial(self._go_on, self._round))
+        self._engine.meanwhile(restart + self._times.again, partial(self._go_on, self._round))
 
     def _go_on(self, number: int) -> None:
-        """The host is back, with the state of the last checkpoint everywhere."""
+        """The host is back, and all have been started with the state of the last checkpoint."""
         self._release_all()
         if number == self._round:
             self._plan_checkpoint()
@@ -147,21 +170,33 @@ class Faults:
     def done(self, steps: int) -> None:
         """All loops have done so many iterations."""
         every = self._checkpoint.every_steps
+        self._due = self._due and steps < self._total
         if every is not None and steps % every == 0 and steps < self._total:
             self._begin_checkpoint(self._round)
 
     def _begin_checkpoint(self, number: int) -> None:
-        if number == self._round:
+        self._due = number == self._writing == self._round
+        if number == self._round and not self._due:
             self._hold_all()
-            end = partial(self._end_checkpoint, number, self._engine.now)
-            self._engine.meanwhile(self._recovery.checkpoint_standstill, end)
+            copied = partial(self._copied, number, self._engine.now)
+            self._engine.meanwhile(self._times.still, copied)
 
-    def _end_checkpoint(self, number: int, begun: float) -> None:
+    def _copied(self, number: int, begun: float) -> None:
         self._release_all()
         if number == self._round:
+            self._engine.process(self._write(number, begun))
+
+    def _write(self, number: int, begun: float) -> Steps:
+        """Loops go on meanwhile. One that is void before it is complete is written, too."""
+        self._writing = number
+        yield from [write(self._times.writing.get(who, 0.0)) for who, write in self._writes.items()]
+        yield self._engine.timeout(self._times.disk)
+        if number == self._round:
             self.checkpoints += 1
-            self._at_risk = begun
+            self._at_risk, self._writing = begun, None
             self._plan_checkpoint()
+            if self._due:
+                self._begin_checkpoint(number)
 
     # ------------------------------------------------------------------ what it comes to
 
@@ -215,4 +250,9 @@ class Faults:
             goodput=None
             if examples_per_second is None or share is None
             else examples_per_second * share,
+            checkpoint_seconds=self._times.taken,
+            between_failures=self._between_failures,
+            best_interval=sqrt(2.0 * self._times.taken * self._between_failures)
+            if self._times.taken and self._between_failures
+            else None,
         )

@@ -71,7 +71,7 @@ class Machines:
         """By process and what for: how often, and seconds on its host in all; None: nobody wants
         to know."""
         self.books = CpuBooks()
-        self.there = HostResources(plan, cluster, engine, folding)
+        self.there = HostResources(plan, cluster, engine, folding, self._write)
         self.processes = self.there.processes
         execution = plan.experiment.execution
         together = any(site.host.shared for site in self.there.sites.values())
@@ -147,6 +147,12 @@ class Machines:
             return Started(each.run(thread.key, kind_on, taken, waker=waker), alone)
         kind = self._kind(process, share, copies, thread.only, cores, None)
         return Started(self.engine.activity(kind, taken), alone)
+
+    def _write(self, process: Process, seconds: float) -> Event:
+        """What a checkpoint takes of a thread of its own."""
+        return self.compute(
+            Thread(process, "keeper", ""), Priced(seconds, 0.0, ()), "checkpoint"
+        ).done
 
     def _count(self, process: Process, parts: Sequence[Part], threaded: bool) -> None:
         assert self.calls is not None

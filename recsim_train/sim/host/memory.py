@@ -194,10 +194,10 @@ def _memory_of(plan: Plan, instance: Instance, available: float, same: _Each) ->
     return MemoryUse(instance, parts, available)
 
 
-def checkpoint_bytes(plan: Plan) -> float:
-    """Of one checkpoint, about; 0: there are none."""
+def checkpoint_bytes(plan: Plan) -> dict[Instance, float]:
+    """Of one checkpoint, about, by the process that has them; 0: there are none."""
     uses = memory_of_all(plan, [(instance, 0.0) for instance in plan.instances])
-    return sum(use.parts.get("snapshot", 0.0) for use in uses)
+    return {use.instance: use.parts.get("snapshot", 0.0) for use in uses}
 
 
 def _read_ahead_bytes(plan: Plan, batch: float) -> float:

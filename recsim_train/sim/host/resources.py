@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from recsim_train.config.cluster import Cluster
@@ -18,7 +19,7 @@ from recsim_train.sim.cluster.conditions import (
 )
 from recsim_train.sim.cluster.faults import Faults
 from recsim_train.sim.cluster.hosts import Site, sites_of
-from recsim_train.sim.engine import Engine
+from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.records import Resource
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.host.cores import Cores
@@ -31,7 +32,15 @@ class HostResources:
     Trainers that others stand for (`recsim_train.sim.folding`) are left out, as are their hosts.
     """
 
-    def __init__(self, plan: Plan, cluster: Cluster, engine: Engine, folding: Folding) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: Cluster,
+        engine: Engine,
+        folding: Folding,
+        write: Callable[[Process, float], Event],
+    ) -> None:
+        """``write``: keeps one core of a process's host busy with a checkpoint, for so long."""
         self._cluster, self._engine, self._seed = cluster, engine, plan.experiment.seed
         self._whole: Final = folding.exact
         self.sites = sites_of(plan, cluster)
@@ -54,7 +63,7 @@ class HostResources:
                 process.standing = folding.standing(instance.index)
             elif instance.role == "reader" and working:
                 process.standing = readers / working
-        self.faults = self._surround(plan)
+        self.faults = self._surround(plan, write)
         """Failures and checkpoints."""
 
     def _racks(self, hosts: Sequence[JobHost]) -> dict[int, Rack]:
@@ -117,7 +126,7 @@ class HostResources:
         roles = (None,) if host is None else (None, host.instances[0].role)
         return [t for t in self._cluster.background or () if t.link == link and t.role in roles]
 
-    def _surround(self, plan: Plan) -> Faults:
+    def _surround(self, plan: Plan, write: Callable[[Process, float], Event]) -> Faults:
         """Start what happens to hosts and links while the run goes on."""
         engine, fluid = self._engine, self._engine.fluid
         stragglers = self._cluster.stragglers if plan.experiment.simulation.stragglers else None
@@ -140,7 +149,8 @@ class HostResources:
             link = LinkCondition(fluid, (rack.up, rack.down))
             traffic = self._traffic("uplink")
             start_bursts(engine, self._seed, f"rack[{number}]", link, traffic)
-        return Faults(engine, plan, self._cluster, conditions)
+        writes = {instance: partial(write, p) for instance, p in self.processes.items()}
+        return Faults(engine, plan, self._cluster, conditions, self.sites, writes)
 
     @property
     def changing(self) -> bool:

@@ -45,6 +45,11 @@ def say_surroundings(outcome: Outcome, runtime: Runtime, steps: int, aborted: st
                 f"hosts failed {len(faults.failures)} times in {runtime.engine.now:.3g} s of "
                 "simulated time, too few for a mean; raise training.steps"
             )
+        if plan.experiment.checkpoint.every is not None and cluster.checkpoints is None:
+            said.append(
+                f"cluster profile {cluster.name} has no prices of checkpoints (`recsim-train "
+                "calibrate` measures them): making one and loading it are taken to cost nothing"
+            )
     speed = outcome.speed
     if speed is not None and eps is not None and speed.seconds > 0.0:
         whole = speed.examples / speed.seconds
