@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable
 from math import inf
 
-from recsim_train.sim.fluid.records import Activity, Kind, Resource, demand
+from recsim_train.sim.fluid.records import Kind, Resource, demand
 
 _ROUNDING = 1.0 + 1e-12
 """Completions closer than this are one instant, as in the solver."""
@@ -29,7 +29,7 @@ class Unshared:
         self._running: dict[int, tuple[Kind, float, float, float, object]] = {}
         """By serial: (kind, rate, when it begins, when it ends, tag)."""
         self._ends: list[tuple[float, int]] = []
-        """Heap of (when, serial); stopped ones stay in it until their time has come."""
+        """Heap of (when, serial)."""
         self._used: dict[Resource, float] = {}
         """By all that has been started, to its end."""
         self.by_whom: dict[Resource, dict[str, float]] = {}
@@ -43,10 +43,7 @@ class Unshared:
     @property
     def due(self) -> float:
         """When the next activity is finished; inf: never."""
-        ends = self._ends
-        while ends and ends[0][1] not in self._running:
-            heapq.heappop(ends)
-        return ends[0][0] if ends else inf
+        return self._ends[0][0] if self._ends else inf
 
     def resource(
         self, name: str, capacity: float, pace: float = inf, *, listed: bool = True
@@ -82,29 +79,13 @@ class Unshared:
         heapq.heappush(self._ends, (end, self.added))
         self.added += 1
 
-    def add(self, kind: Kind, work: float, tag: object = None) -> Activity:
-        """`start`, with a handle."""
-        self.start(kind, work, tag)
-        return Activity(kind, self.added - 1, 0)
-
     def count(self, kind: Kind, work: float, whom: str = "") -> None:
         """Count work that took no time. ``whom``: whose it was."""
-        self._count(self._used, kind, work)
-        for resource, coefficient in kind.uses if whom else ():
-            known = self.by_whom.setdefault(resource, {})
-            known[whom] = known.get(whom, 0.0) + coefficient * work
-
-    @staticmethod
-    def _count(used: dict[Resource, float], kind: Kind, work: float) -> None:
         for resource, coefficient in kind.uses:
-            used[resource] += coefficient * work
-
-    def remove(self, activity: Activity) -> float:
-        """Stop an activity before its end; returns the work that was left."""
-        kind, rate, begin, end, _ = self._running.pop(activity.serial)
-        left = max(0.0, (end - max(self.now, begin)) * rate)
-        self._count(self._used, kind, -left)
-        return left
+            self._used[resource] += coefficient * work
+            if whom:
+                known = self.by_whom.setdefault(resource, {})
+                known[whom] = known.get(whom, 0.0) + coefficient * work
 
     def set_capacity(self, resource: Resource, capacity: float) -> None:
         """From now on a resource has another capacity, which slows nobody here."""
@@ -123,13 +104,14 @@ class Unshared:
         done, ends, last = [], self._ends, due * _ROUNDING
         while ends and ends[0][0] <= last:
             _, serial = heapq.heappop(ends)
-            if (ended := self._running.pop(serial, None)) is not None:
-                done.append(ended[-1])
+            done.append(self._running.pop(serial)[-1])
         return done
 
     def used(self) -> list[float]:
         """Per resource, by index: units consumed so far."""
         used = dict(self._used)
         for kind, rate, begin, end, _ in self._running.values():
-            self._count(used, kind, (max(self.now, begin) - end) * rate)
+            left = (end - max(self.now, begin)) * rate
+            for resource, coefficient in kind.uses:
+                used[resource] -= coefficient * left
         return [used[resource] for resource in self.resources]
