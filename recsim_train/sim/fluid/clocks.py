@@ -19,10 +19,10 @@ from recsim_train.sim.fluid.layout import (
     K_CLOCK,
     K_DIRTY,
     K_ENTRY,
+    K_FIRST,
     K_KEY,
     K_NEXT_DIRTY,
     K_RATE,
-    K_ROOT,
     K_SINCE,
     K_WEIGHT,
     R_CLOCK,
@@ -104,7 +104,7 @@ def hold(f: Floats, i: Ints, kind: int, at: int, now: float) -> None:
         i[kind + K_AT] = at
         i[at + R_HELD] += 1
         f[kind + K_SINCE] = f[at + R_CLOCK]
-    left = f[i[kind + K_ROOT] + A_FINISH] - f[kind + K_CLOCK]
+    left = f[i[kind + K_FIRST] + A_FINISH] - f[kind + K_CLOCK]
     key = f[at + R_CLOCK] + left / f[kind + K_WEIGHT]
     f[kind + K_KEY] = key
     if key < f[at + R_FIRST_KEY]:
@@ -124,7 +124,7 @@ def let_go(f: Floats, i: Ints, kind: int, now: float) -> None:
     else:
         sync(f, i, kind, now)
     f[kind + K_RATE] = f[kind + K_CAP]
-    left = f[i[kind + K_ROOT] + A_FINISH] - f[kind + K_CLOCK]
+    left = f[i[kind + K_FIRST] + A_FINISH] - f[kind + K_CLOCK]
     set_due(f, i, kind + K_ENTRY, max(now, now + left / f[kind + K_CAP]))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from recsim_train.sim.fluid.clocks import hold, let_go, reschedule
-from recsim_train.sim.fluid.heaps import drop, heapify, sift
+from recsim_train.sim.fluid.heaps import drop, insert, sift
 from recsim_train.sim.fluid.layout import (
     DIGITS,
     K_AT,
@@ -73,11 +73,9 @@ def _caps(f: Floats, i: Ints, count: int, base: int, mark: int) -> int:
             lowest = min(lowest, f[kind + K_LEVEL])
             if i[kind + K_FROZEN] != mark and i[kind + K_MARK] != mark:
                 i[kind + K_MARK] = mark
-                f[base + 2 * size] = f[kind + K_LEVEL]
-                i[base + 2 * size + 1] = kind
+                insert(f, i, base, size, f[kind + K_LEVEL], kind)
                 size += 1
         f[resource + R_CAP_LOW] = lowest
-    heapify(f, i, base, size)
     return size
 
 
@@ -99,12 +97,9 @@ def fill(f: Floats, i: Ints, count: int, now: float) -> None:
         f[U(resource + R_PULL)] = f[U(resource + R_TOTAL)]
         i[U(resource + R_RISING)] = i[U(resource + R_COUNT)]
         lowest_cap = min(lowest_cap, f[U(resource + R_CAP_LOW)])
-        at = base + 2 * place
         pull = f[U(resource + R_PULL)]
         f[U(resource + R_FLOOR)] = pull * DIGITS
-        f[U(at)] = f[U(resource + R_LEFT)] / pull
-        i[U(at + 1)] = resource
-    heapify(f, i, base, resources)
+        insert(f, i, base, place, f[U(resource + R_LEFT)] / pull, resource)
     caps, capped = base + 2 * resources, -1  # heap of caps: made when the first one may bind
     while resources:
         resource = i[U(base + 1)]
@@ -116,7 +111,7 @@ def fill(f: Floats, i: Ints, count: int, now: float) -> None:
         fits = f[U(resource + R_LEFT)] / f[U(resource + R_PULL)]
         if fits > f[U(base)]:
             f[U(base)] = fits
-            sift(f, i, base, resources, 0)
+            sift(f, i, base, resources)
             if i[U(base + 1)] != resource:
                 continue
         if lowest_cap <= max(level, fits):

@@ -1,15 +1,10 @@
-"""The three heaps of the compiled solver: what is due, (key, record) pairs, activities."""
+"""The heaps of the compiled solver: what is due, and (key, record) pairs."""
 
 from __future__ import annotations
 
 from recsim_train.sim.fluid.layout import (
-    A_CHILD,
-    A_FINISH,
-    A_SERIAL,
-    A_SIBLING,
     E_DUE,
     E_PLACE,
-    FREE_ACTIVITY,
     HEAP,
     HEAP_SIZE,
     Floats,
@@ -93,9 +88,9 @@ def cancel_due(f: Floats, i: Ints, entry: int) -> None:
 
 
 @compiled
-def sift(f: Floats, i: Ints, base: int, size: int, place: int) -> None:
-    """Let the pair at ``place`` sink; equal keys go by address."""
-    key, record = f[U(base + 2 * place)], i[U(base + 2 * place + 1)]
+def sift(f: Floats, i: Ints, base: int, size: int) -> None:
+    """Let the first pair sink; equal keys go by address."""
+    place, key, record = 0, f[U(base)], i[U(base + 1)]
     while True:
         below = 2 * place + 1
         if below >= size:
@@ -116,20 +111,13 @@ def sift(f: Floats, i: Ints, base: int, size: int, place: int) -> None:
 
 
 @compiled
-def heapify(f: Floats, i: Ints, base: int, size: int) -> None:
-    """Order pairs as a heap."""
-    for place in range(size // 2 - 1, -1, -1):
-        sift(f, i, base, size, place)
-
-
-@compiled
 def drop(f: Floats, i: Ints, base: int, size: int) -> int:
     """Take the smallest pair away; returns how many are left."""
     size -= 1
     f[base] = f[base + 2 * size]
     i[base + 1] = i[base + 2 * size + 1]
     if size > 1:
-        sift(f, i, base, size, 0)
+        sift(f, i, base, size)
     return size
 
 
@@ -147,41 +135,3 @@ def insert(f: Floats, i: Ints, base: int, size: int, key: float, record: int) ->
         place = above
     f[U(base + 2 * place)] = key
     i[U(base + 2 * place + 1)] = record
-
-
-@compiled
-def merge(f: Floats, i: Ints, a: int, b: int) -> int:
-    """Join two pairing heaps of activities; the root finishes first, equals in order of start."""
-    if f[b + A_FINISH] < f[a + A_FINISH] or (
-        f[b + A_FINISH] == f[a + A_FINISH] and i[b + A_SERIAL] < i[a + A_SERIAL]
-    ):
-        a, b = b, a
-    i[b + A_SIBLING] = i[a + A_CHILD]
-    i[a + A_CHILD] = b
-    return a
-
-
-@compiled
-def pop(f: Floats, i: Ints, root: int) -> int:
-    """The pairing heap without its root; the root's record can be used again."""
-    child = i[root + A_CHILD]
-    pairs = 0
-    while child:
-        other = i[child + A_SIBLING]
-        if other:
-            after = i[other + A_SIBLING]
-            child = merge(f, i, child, other)
-        else:
-            after = 0
-        i[child + A_SIBLING] = pairs
-        pairs = child
-        child = after
-    whole = 0
-    while pairs:
-        after = i[pairs + A_SIBLING]
-        i[pairs + A_SIBLING] = 0
-        whole = pairs if whole == 0 else merge(f, i, whole, pairs)
-        pairs = after
-    i[root + A_SIBLING] = i[FREE_ACTIVITY]
-    i[FREE_ACTIVITY] = root
-    return whole

@@ -44,14 +44,12 @@ class Words:
 class WordBlock(Words):
     """What is laid out in the words of a solver; see `recsim_train.sim.fluid.layout`."""
 
-    def __init__(self, pending: int) -> None:
+    def __init__(self) -> None:
         super().__init__(1 << 13, lay.TOP, lay.HEAD_WORDS)
         self.kinds = 0
         """Records of kinds."""
         self.resources = 0
         self._holds = 0
-        self.pending = self.take(3 * pending)
-        self.ints[lay.PENDING] = self.pending
         self._fit()
 
     def align(self) -> None:

@@ -93,4 +93,4 @@ class Activity:
 
     kind: Kind
     serial: int
-    group: int
+    record: int
