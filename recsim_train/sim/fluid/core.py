@@ -13,17 +13,14 @@ from recsim_train.sim.fluid.activities import change, end, start
 from recsim_train.sim.fluid.cells import solve
 from recsim_train.sim.fluid.chains import append
 from recsim_train.sim.fluid.clocks import sync
-from recsim_train.sim.fluid.heaps import drop, insert, set_due
+from recsim_train.sim.fluid.heaps import drop, insert, next_due, set_due
 from recsim_train.sim.fluid.layout import (
     A_FINISH,
     A_NEXT,
     A_SERIAL,
     A_WORK,
     DONE,
-    E_DUE,
-    E_KIND,
     HEAP,
-    HEAP_SIZE,
     K_AT,
     K_CLOCK,
     K_COUNT,
@@ -66,15 +63,12 @@ def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
     In one instant the order is that of the starts: dues differ by nothing but rounding.
     """
     size = 0
-    while i[HEAP_SIZE]:
-        entry = i[i[HEAP] + 1]
-        if f[entry + E_DUE] > limit:
-            break
-        kind = i[entry + E_KIND]
-        if kind > 0:
-            size = _list(f, i, kind, size)
+    while next_due(f, i) <= limit:
+        what = i[i[HEAP] + 1]
+        if what > 0:
+            size = _list(f, i, what, size)
         else:
-            resource, found = -kind, size
+            resource, found = -what, size
             for at in users_of(i, resource):
                 kind = i[at]
                 if i[kind + K_AT] == resource:
@@ -84,7 +78,7 @@ def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
                         size = _list(f, i, kind, size)
             if size == found:  # by nothing but rounding
                 size = _list(f, i, i[resource + R_FIRST_KIND], size)
-        set_due(f, i, entry, inf)  # it is solved again before time moves
+        set_due(f, i, what, inf)  # it is solved again before time moves
     return size
 
 
@@ -147,7 +141,7 @@ def run(f: Floats, i: Ints, now: float, until: float) -> float:
     while True:
         if until > now:
             solve(f, i, now)
-        due = f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf
+        due = next_due(f, i)
         if due == inf or due > until * (1.0 + ROUNDING):
             return due
         now = max(now, min(due, until))

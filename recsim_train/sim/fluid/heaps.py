@@ -1,88 +1,24 @@
-"""The heaps of the compiled solver: what is due, and (key, record) pairs."""
+"""The heap of what is due in the compiled solver, and heaps of (key, record) pairs altogether.
+
+What is due is a kind that runs at its cap, or minus a resource: the first kind that it holds back.
+What is put off stays in the heap until it comes first, or no room is left.
+"""
 
 from __future__ import annotations
 
+from math import inf
+
 from recsim_train.sim.fluid.layout import (
-    E_DUE,
-    E_PLACE,
     HEAP,
+    HEAP_ROOM,
     HEAP_SIZE,
+    K_DUE,
+    R_DUE,
     Floats,
     Ints,
     U,
     compiled,
 )
-
-# ---------------------------------------------------------------- what is due
-
-
-@compiled
-def rise(f: Floats, i: Ints, place: int) -> None:
-    """Let the entry at ``place`` (from 1) rise; equals stay in order of arrival."""
-    heap = i[HEAP]
-    entry = i[heap + place]
-    due = f[entry + E_DUE]
-    while place > 1:
-        above = i[heap + (place >> 1)]
-        if f[above + E_DUE] <= due:
-            break
-        i[heap + place] = above
-        i[above + E_PLACE] = place
-        place >>= 1
-    i[heap + place] = entry
-    i[entry + E_PLACE] = place
-
-
-@compiled
-def sink(f: Floats, i: Ints, place: int) -> None:
-    """Let the entry at ``place`` sink."""
-    heap, size = i[HEAP], i[HEAP_SIZE]
-    entry = i[heap + place]
-    due = f[entry + E_DUE]
-    while True:
-        below = 2 * place
-        if below > size:
-            break
-        if below < size and f[i[heap + below + 1] + E_DUE] < f[i[heap + below] + E_DUE]:
-            below += 1
-        child = i[heap + below]
-        if f[child + E_DUE] >= due:
-            break
-        i[heap + place] = child
-        i[child + E_PLACE] = place
-        place = below
-    i[heap + place] = entry
-    i[entry + E_PLACE] = place
-
-
-@compiled
-def set_due(f: Floats, i: Ints, entry: int, due: float) -> None:
-    """Put an entry into the heap, or move it."""
-    f[entry + E_DUE] = due
-    place = i[entry + E_PLACE]
-    if place == 0:
-        i[HEAP_SIZE] += 1
-        place = i[HEAP_SIZE]
-        i[i[HEAP] + place] = entry
-    rise(f, i, place)
-    sink(f, i, i[entry + E_PLACE])
-
-
-@compiled
-def cancel_due(f: Floats, i: Ints, entry: int) -> None:
-    """Take an entry out of the heap, if it is there."""
-    place = i[entry + E_PLACE]
-    if place == 0:
-        return
-    last = i[i[HEAP] + i[HEAP_SIZE]]
-    i[HEAP_SIZE] -= 1
-    i[entry + E_PLACE] = 0
-    if last != entry:
-        i[i[HEAP] + place] = last
-        i[last + E_PLACE] = place
-        rise(f, i, place)
-        sink(f, i, i[last + E_PLACE])
-
 
 # ---------------------------------------------------------------- (key, record) pairs
 
@@ -135,3 +71,51 @@ def insert(f: Floats, i: Ints, base: int, size: int, key: float, record: int) ->
         place = above
     f[U(base + 2 * place)] = key
     i[U(base + 2 * place + 1)] = record
+
+
+# ---------------------------------------------------------------- what is due
+
+
+@compiled
+def _due_at(what: int) -> int:
+    """The word that holds when something is due."""
+    return what + K_DUE if what > 0 else R_DUE - what
+
+
+@compiled
+def set_due(f: Floats, i: Ints, what: int, due: float) -> None:
+    """From now on something is due then; inf: never."""
+    at = _due_at(what)
+    if f[at] == due:
+        return
+    f[at] = due
+    if due < inf:
+        if i[HEAP_SIZE] == i[HEAP_ROOM]:
+            _tidy(f, i)
+        insert(f, i, i[HEAP], i[HEAP_SIZE], due, what)
+        i[HEAP_SIZE] += 1
+
+
+@compiled
+def next_due(f: Floats, i: Ints) -> float:
+    """When the first of all is due, which then comes first in the heap; inf: none ever is."""
+    base = i[HEAP]
+    while i[HEAP_SIZE] and f[_due_at(i[base + 1])] != f[base]:
+        i[HEAP_SIZE] = drop(f, i, base, i[HEAP_SIZE])
+    due: float = f[base] if i[HEAP_SIZE] else inf
+    return due
+
+
+@compiled
+def _tidy(f: Floats, i: Ints) -> None:
+    """Take out of the heap what was put off, and what is in it twice."""
+    base, kept = i[HEAP], 0
+    for place in range(i[HEAP_SIZE]):
+        due, what = f[base + 2 * place], i[base + 2 * place + 1]
+        if f[_due_at(what)] == due:
+            f[_due_at(what)] = -inf  # until all are seen
+            insert(f, i, base, kept, due, what)
+            kept += 1
+    for place in range(kept):
+        f[_due_at(i[base + 2 * place + 1])] = f[base + 2 * place]
+    i[HEAP_SIZE] = kept

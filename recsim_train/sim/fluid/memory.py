@@ -62,8 +62,9 @@ class WordBlock(Words):
         if records >= self._holds:
             self._holds = 2 * records + 64
             size = self.ints[lay.HEAP_SIZE]
-            old, new = self.ints[lay.HEAP], self.take(self._holds + 1)
-            self.i[new : new + size + 1] = self.i[old : old + size + 1]
+            self.ints[lay.HEAP_ROOM] = 2 * self._holds
+            old, new = self.ints[lay.HEAP], self.take(4 * self._holds)
+            self.i[new : new + 2 * size] = self.i[old : old + 2 * size]
             self.ints[lay.HEAP] = new
             self.ints[lay.SCRATCH] = self.take(2 * self._holds)
             self.ints[lay.LIST] = self.take(self._holds)
@@ -77,7 +78,6 @@ class WordBlock(Words):
         floats[address + lay.R_PACE] = pace
         for field in (lay.R_CAP_LOW, lay.R_DUE, lay.R_FIRST_KEY):
             floats[address + field] = inf
-        self.ints[address + lay.R_SELF] = -address
         self.resources += 1
         self._fit()
         return address
@@ -118,7 +118,7 @@ class WordBlock(Words):
         floats[address + lay.K_WEIGHT] = weight
         floats[address + lay.K_LEVEL] = cap / weight
         ints[address + lay.K_USES] = len(uses)
-        ints[address + lay.K_ENTRY + lay.E_KIND] = address
+        floats[address + lay.K_DUE] = inf
         use = address + lay.K_HOT
         for resource, coefficient in uses:
             ints[use] = resource
