@@ -40,7 +40,7 @@ from recsim_train.placement.plan import SERVERS
 from recsim_train.results.statistics import Z975
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.runtime import Runtime
-from recsim_train.sim.simulated_run import After, SimulatedRun
+from recsim_train.sim.simulated_run import SimulatedRun, after
 from recsim_train.sim.why.bounds import RATES, possible
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
@@ -125,7 +125,7 @@ class _Short:
         own = case.plan.instances == self.case.plan.instances  # batches fall to other shards else
         counts = self.counts if own else counts_for(case.plan, self.folding.loops(case.plan))
         simulated = simulation(case, folding=self.folding, counts=counts, replay=self.replay)
-        outcome = simulated.run(After(self.steps))
+        outcome = simulated.run(after(self.steps))
         self.runs += 1
         self.events += simulated.runtime.engine.events
         assert outcome.speed is not None

@@ -10,7 +10,7 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import TIMES, at
 from recsim_train.evaluate.simulations import settling, simulation
 from recsim_train.placement.hosts import kinds_of
-from recsim_train.sim.simulated_run import After
+from recsim_train.sim.simulated_run import after
 from recsim_train.workload.operations import OPS, OperationTime, ProcessTimes
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import VARYING, signature
@@ -42,7 +42,7 @@ def times_of(case: Case) -> dict[str, ProcessTimes]:
     simulated = simulation(at(case, TIMES))
     calls: dict[tuple[str, str], list[float]] = {}
     steps = min(TIMES.steps.most or 0, plan.experiment.training.steps)
-    simulated.run(After(steps), calls=calls)
+    simulated.run(after(steps), calls=calls)
     locked = simulated.runtime.pricing.locked
     found = {
         i.name: ProcessTimes(max(1, kind.cores // cluster.together(i.role)), {})

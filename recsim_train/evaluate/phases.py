@@ -17,7 +17,7 @@ from recsim_train.evaluate.levels import OTHERWISE, as_many, at
 from recsim_train.evaluate.simulations import compared_steps, representatives, simulation
 from recsim_train.placement.plan import SERVERS
 from recsim_train.results.statistics import Z95
-from recsim_train.sim.simulated_run import After, SimulatedRun
+from recsim_train.sim.simulated_run import SimulatedRun, after
 from recsim_train.strategy.registry import strategies
 from recsim_train.trace.binding import name_of
 from recsim_train.trace.progress import Meter
@@ -124,7 +124,7 @@ def _times(compared: Base, case: Case) -> tuple[float | None, int]:
     folding = representatives(other)
     shared = (own.counts, own.replay) if folding == own.folding else (None, None)
     again = simulation(other, folding=folding, counts=shared[0], replay=shared[1])
-    done = again.run(After(steps), further).steps  # fewer where a host fails
+    done = again.run(after(steps), further).steps  # fewer where a host fails
     found = again.within(done).examples_per_second if done else None
     here = own.within(steps).examples_per_second
     return (found / here if found and here else None), steps

@@ -23,7 +23,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import Z95
 from recsim_train.sim.cluster.hosts import cores_beyond, rented
 from recsim_train.sim.host.memory_check import check_memory, nearly_full
-from recsim_train.sim.simulated_run import After, SimulatedRun
+from recsim_train.sim.simulated_run import SimulatedRun, after
 from recsim_train.trace.facts import Folded, HalfFolded
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.progress import Meter
@@ -149,7 +149,7 @@ def _say_folding(case: Case, simulated: SimulatedRun, outcome: Outcome) -> Simul
             other_case, folding=half, counts=simulated.counts, replay=simulated.replay
         )
         steps = compared_steps(folding, outcome.steps)
-        other = fewer.run(After(steps)).speed
+        other = fewer.run(after(steps)).speed
         rate = outcome.speed.examples_per_second
         own = rate if steps == outcome.steps else simulated.within(steps).examples_per_second
         if other is not None and other.examples_per_second is not None and rate and own:

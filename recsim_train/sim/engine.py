@@ -128,7 +128,7 @@ class Engine:
         somebody waits for or to SimPy's next event, whichever comes first.
         """
         self._stopped = False
-        env, fluid, network = self._env, self.fluid, self.network or _Still()
+        env, fluid, network = self._env, self.fluid, self.network
         queue, step, outside = env._queue, env.step, self._outside
         try:
             while not self._stopped:
@@ -138,19 +138,19 @@ class Engine:
                     for action in settling:
                         action()
                 if outside and outside[0][0] <= coming:
-                    if not queue and fluid.idle and network.due == inf:
+                    if not queue and fluid.idle and (network is None or network.due == inf):
                         return
                     coming = outside[0][0]
                 if coming > env._now:
-                    moves = network.due
-                    if moves <= env._now:  # still this instant
+                    moves = inf if network is None else network.due
+                    if network and moves <= env._now:  # still this instant
                         self._fired(network.run(env._now)[1], env._now)
                         continue
                     soonest = min(coming, moves)
                     changes = fluid.changed or fluid.due <= soonest * _ROUNDING
                     if changes and self._fired(fluid.run(soonest), fluid.now):
                         continue
-                    if moves < coming:
+                    if network and moves < coming:
                         at, done = network.run(min(coming, fluid.due))
                         self._fired(done, at)
                         continue
@@ -181,16 +181,6 @@ class Engine:
             _fire(event)
             self.events += 1
         return bool(done)
-
-
-class _Still:
-    """A network over which nothing goes."""
-
-    due = inf
-
-    def run(self, until: float) -> tuple[float, list[object]]:
-        """Nothing happens."""
-        return until, []
 
 
 def _solver() -> Fluid:

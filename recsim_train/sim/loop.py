@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.sim.accounts import Account
-from recsim_train.sim.engine import Engine
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.messages.serving import ServingThread
 from recsim_train.sim.queues import Queue
-from recsim_train.sim.records import Records
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect
 from recsim_train.trace.record import Iteration, Sync, lane
 from recsim_train.workload.compression import Tallies
 
-
-class Course(Protocol):
-    """Who follows the course of training loops, and where their time and records are kept."""
-
-    engine: Engine
-    records: Records
-
-    def began(self, loop: LoopState) -> None:
-        """An iteration has begun."""
-
-    def completed(self, loop: LoopState) -> None:
-        """One more iteration is over."""
-
-    def over(self, loop: LoopState) -> None:
-        """It ends no more."""
+if TYPE_CHECKING:
+    from recsim_train.sim.runtime import Runtime
 
 
 class LoopState:
@@ -44,7 +29,7 @@ class LoopState:
         loop: LoopId,
         process: Process,
         program: Program,
-        course: Course,
+        runtime: Runtime,
     ) -> None:
         definition = plan.loop(loop.loop)
         self.loop = loop
@@ -56,7 +41,8 @@ class LoopState:
         self.thread = Thread(process, "loop", loop.label)
         self.threaded = plan.threads_of(definition) > 1
         """Whether its operations run on several threads."""
-        clock, self._records, self._course = course.engine.clock, course.records, course
+        self._runtime, self._records = runtime, runtime.records
+        clock = runtime.engine.clock
         self.driver = Driver(loop.name, definition, plan.topology, program, clock, self)
         self.position = plan.positions.get(loop, -1)
         """Place in the stream of batches; -1 for loops that consume none."""
@@ -94,7 +80,7 @@ class LoopState:
 
     def begins(self, iteration: int, now: float) -> None:
         if self.trains:
-            self._course.began(self)
+            self._runtime.began(self)
 
     def ends(self, iteration: int, began: float, now: float) -> None:
         self.completed += 1
@@ -102,7 +88,7 @@ class LoopState:
             self._records.rounds.append(Iteration(self.name, iteration, began, now))
         elif self.trains:
             self._records.iterations.append(Iteration(self.name, iteration, began, now))
-            self._course.completed(self)
+            self._runtime.completed(self)
 
     def did(
         self,
@@ -119,7 +105,7 @@ class LoopState:
 
     def over(self) -> None:
         if self.trains:
-            self._course.over(self)
+            self._runtime.over(self)
 
     def synced(self, iteration: int, now: float) -> None:
         self._records.syncs.append(Sync(self.name, iteration, now))

@@ -48,7 +48,7 @@ class DeadlockError(RunFailed):
 
 
 class Runtime:
-    """One simulated run; it follows the `recsim_train.sim.loop.Course` of its loops.
+    """One simulated run, which its loops tell of their course.
 
     ``strategies``: one per trainer; none: made from the plan's choice.
     ``on_step``: called with k whenever all training loops have completed k iterations.

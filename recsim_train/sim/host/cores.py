@@ -33,6 +33,7 @@ from operator import attrgetter
 
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.records import Activity, Kind, Resource
+from recsim_train.sim.fluid.unshared import Unshared
 from recsim_train.sim.jitter import stream, uniforms
 
 KindOn = Callable[[Resource], Kind]
@@ -118,6 +119,8 @@ class Cores:
         would change: then a core that somebody waits for is a bit faster. ``turn``: in
         seconds. ``name``: by which chance knows them."""
         self._engine, self._turn, self._seed, self._name = engine, turn, seed, name
+        assert not isinstance(engine.fluid, Unshared)
+        self._fluid = engine.fluid
         self._draws: dict[tuple[str, str], Iterator[float]] = {}
         """By thread, or core, and what they decide: one for each time that this is asked."""
         numbers = range(max(1, round(count)))
@@ -266,7 +269,7 @@ class Cores:
         core.turn_began = self._engine.now - working.ran
         kind = working.kind_on(core.resource)
         working.worth = self._worth if core.waiting else 1.0
-        working.activity = self._engine.fluid.add(kind, working.work / working.worth, working.done)
+        working.activity = self._fluid.add(kind, working.work / working.worth, working.done)
 
     def _stop(self, number: int, place: int) -> None:
         """Whoever runs waits again, in this place of the others."""
@@ -274,7 +277,7 @@ class Cores:
         working, core.running = core.running, None
         assert working is not None
         assert working.activity is not None
-        working.work = working.worth * self._engine.fluid.remove(working.activity)
+        working.work = working.worth * self._fluid.remove(working.activity)
         working.left = self._engine.now
         working.ran = working.left - core.turn_began
         core.waiting.insert(place, working)
