@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator
+from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -94,17 +95,15 @@ class Engine:
 
     def activity(self, kind: Kind, work: float, delay: float = 0.0) -> Event:
         """Start ``work`` after ``delay``; fires when it is done. No work is done at once."""
-        event = Event(self._env)
-        if delay > 0.0 and work > 0.0:
-            if isinstance(self.fluid, Unshared):
-                self.fluid.start(kind, work, event, delay)
-                return event
-            start = self.fluid.start
-            Timeout(self._env, delay).callbacks.append(lambda _: start(kind, work, event))
-            return event
+        event, fluid = Event(self._env), self.fluid
         if work <= 0.0:
             return self.timeout(delay) if delay > 0.0 else event.succeed()
-        self.fluid.start(kind, work, event)
+        if delay <= 0.0:
+            fluid.start(kind, work, event)
+        elif isinstance(fluid, Unshared):
+            fluid.start(kind, work, event, delay)
+        else:
+            self.later(delay, partial(fluid.start, kind, work, event))
         return event
 
     def message(self, connection: int, size: float) -> Event:

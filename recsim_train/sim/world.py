@@ -36,7 +36,6 @@ class World:
         self.data = pricing.experiment.data
         self.layout = compression.layout(self.model)
         self.value_bytes = shape.value_bytes(self.model)
-        self.row_bytes = shape.row_bytes(self.model)
         self._wire_bytes = number_bytes(pricing.experiment)
         self.overhead = pricing.units(RUNTIME, effect=1)
         """The runtime's own work for one effect."""
@@ -45,9 +44,9 @@ class World:
 
     def sparse_bytes(self, share: float, start: int, stop: int) -> int:
         """Expected bytes of elements ``start`` to ``stop`` of a thresholded vector."""
-        value = shape.value_bytes(self.model)
         whole, entries = self.layout.within(share, start, stop)
-        return whole * value + entries * (value + compression.INDEX_BYTES)
+        each = self.value_bytes + compression.INDEX_BYTES
+        return whole * self.value_bytes + entries * each
 
     def number_bytes(self, loop: LoopState) -> int:
         """Of a number of the loop's requests that may be rounded: outside of training none is."""

@@ -46,10 +46,8 @@ class WordBlock(Words):
 
     def __init__(self) -> None:
         super().__init__(1 << 13, lay.TOP, lay.HEAD_WORDS)
-        self.kinds = 0
-        """Records of kinds."""
-        self.resources = 0
-        self._holds = 0
+        self._records = self._holds = 0
+        """Kinds and resources that there are, and for which the heaps have room."""
         self._fit()
 
     def align(self) -> None:
@@ -58,9 +56,8 @@ class WordBlock(Words):
 
     def _fit(self) -> None:
         """Give the heaps room for all kinds and resources."""
-        records = self.kinds + self.resources
-        if records >= self._holds:
-            self._holds = 2 * records + 64
+        if self._records >= self._holds:
+            self._holds = 2 * self._records + 64
             size = self.ints[lay.HEAP_SIZE]
             self.ints[lay.HEAP_ROOM] = 2 * self._holds
             old, new = self.ints[lay.HEAP], self.take(4 * self._holds)
@@ -78,7 +75,7 @@ class WordBlock(Words):
         floats[address + lay.R_PACE] = pace
         for field in (lay.R_CAP_LOW, lay.R_DUE, lay.R_FIRST_KEY):
             floats[address + field] = inf
-        self.resources += 1
+        self._records += 1
         self._fit()
         return address
 
@@ -107,7 +104,7 @@ class WordBlock(Words):
         else:
             self.align()
             address = self.take(lay.K_BEFORE + lay.K_HOT + 4 * len(uses)) + lay.K_BEFORE
-            self.kinds += 1
+            self._records += 1
             self._fit()
         floats, ints = self.floats, self.ints
         pace = min(floats[resource + lay.R_PACE] for resource, _ in uses) if uses else inf
