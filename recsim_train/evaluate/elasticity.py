@@ -85,22 +85,13 @@ class Elasticities:
     skipped: dict[str, str] = field(default_factory=dict)
     """What could not be asked, and why: "embedding_servers", "dense_servers"."""
 
-    @property
-    def uncertainty(self) -> float:
-        """Relative standard error of the throughput, of all causes together."""
-        return hypot(*self.causes.values())
-
-    def interval(self, eps: float) -> tuple[float, float]:
-        """The 95 % interval of ``eps`` examples per second that these make."""
-        factor = exp(Z975 * self.uncertainty)
-        return eps / factor, eps * factor
-
     def say(self, facts: Facts, eps: float, events: int) -> None:
         """Add to the facts of a run of ``events`` events that predicts ``eps``."""
         changes = possible(self.changes, STEP, eps, facts.bounds, self.raised)
         facts.elasticities = {name: round(change, 6) for name, change in changes.items()}
         facts.elasticity_errors = {name: round(error, 6) for name, error in self.errors.items()}
-        facts.calibration_ci95 = self.interval(eps) if self.causes else None
+        factor = exp(Z975 * hypot(*self.causes.values()))
+        facts.calibration_ci95 = (eps / factor, eps * factor) if self.causes else None
         facts.calibration_errors = {cause: round(e, 6) for cause, e in self.causes.items()}
         cost = round(self.events / events, 4)
         facts.what_if = WhatIf(STEP, self.runs, self.events, cost, self.skipped, self.degrees)

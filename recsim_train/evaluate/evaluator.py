@@ -278,19 +278,16 @@ def _in_time(simulator: Simulator, task: _Task) -> tuple[int, Row]:
         return task.place, replace(row, too_long=True)
 
 
-_own: Simulator | None = None
+_own = Simulator()
 """Of a process of the pool."""
 
 
 def _start() -> None:
-    global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
     die_with_parent(parent.pid)
-    _own = Simulator()
 
 
 def _do(task: _Task) -> tuple[int, Row]:
-    assert _own is not None
     return _in_time(_own, task)

@@ -30,9 +30,9 @@ Steps = Generator[Event, Any, Any]
 """What a process is made of: a generator that yields the events it waits for."""
 
 
-def once(event: Event) -> Steps:
-    """A wait for one event, which returns what it brings."""
-    return (yield event)
+def once(begin: Callable[[], Event]) -> Steps:
+    """A wait for the event that ``begin`` makes, which returns what it brings."""
+    return (yield begin())
 
 
 _ROUNDING = 1.0 + 1e-12
@@ -55,7 +55,7 @@ class Engine:
         self._outside: list[tuple[float, int, Callable[[], None]]] = []
         """Heap of (time, number, action) of `meanwhile`."""
         self._numbers = 0
-        self._settling: list[Callable[[], None]] = []
+        self._settling: dict[Callable[[], None], None] = {}
 
     def clock(self) -> float:
         """Seconds since the run started."""
@@ -85,9 +85,9 @@ class Engine:
         self._numbers += 1
 
     def before_time_moves(self, action: Callable[[], None]) -> None:
-        """Run ``action`` when all else of this instant has happened; it may start or stop
-        activities, and fires no event."""
-        self._settling.append(action)
+        """Run ``action`` once when all else of this instant has happened, however often it is asked
+        for; it may start or stop activities, and fires no event."""
+        self._settling[action] = None
 
     def process(self, steps: Steps) -> Event:
         """Start a process; its event fires with the generator's return value."""
@@ -133,7 +133,7 @@ class Engine:
             while not self._stopped:
                 coming = queue[0][0] if queue else inf
                 if self._settling and coming > env._now:
-                    settling, self._settling = self._settling, []
+                    settling, self._settling = self._settling, {}
                     for action in settling:
                         action()
                 if outside and outside[0][0] <= coming:

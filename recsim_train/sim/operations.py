@@ -32,7 +32,7 @@ from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.trainer import NetRuntime, Trainer
 from recsim_train.strategy.blame import StrategyError
 from recsim_train.strategy.values import Batch, Gradients
-from recsim_train.workload import compression, shape
+from recsim_train.workload import compression
 from recsim_train.workload.compression import DIFFERENCES, GRADIENTS, INDEX_BYTES, Tally
 
 # ---------------------------------------------------------------- on batches and the replica
@@ -90,7 +90,7 @@ def _sparsify(tallied: str) -> Callable[..., Ghost]:
 
 def _densify(at: Trainer, _: LoopState, parts: GhostParts | GhostSparse) -> Ghost:
     sizes = (parts.size,) if isinstance(parts, GhostSparse) else parts.sizes
-    value, small = shape.value_bytes(at.world.model), at.world.layout.small_elements
+    value, small = at.world.value_bytes, at.world.layout.small_elements
     entries = sum(
         (size - small * value) // (value + INDEX_BYTES) * count
         for size, count in Counter(sizes).items()
@@ -100,7 +100,7 @@ def _densify(at: Trainer, _: LoopState, parts: GhostParts | GhostSparse) -> Ghos
 
 
 def _mask(at: Trainer, _: LoopState, block: GhostBlock, share: float) -> Ghost:
-    value = shape.value_bytes(at.world.model)
+    value = at.world.value_bytes
     width = block.width or block.size // value
     rows = block.size // (value * width)
     kept = rows * compression.kept(width, share)
@@ -109,7 +109,7 @@ def _mask(at: Trainer, _: LoopState, block: GhostBlock, share: float) -> Ghost:
 
 
 def _masked(at: Trainer, masked: GhostMasked, *, whole: bool) -> Ghost:
-    value, values = shape.value_bytes(at.world.model), masked.rows * masked.width
+    value, values = at.world.value_bytes, masked.rows * masked.width
     answer = GhostMasked(masked.kept * value, masked.rows, masked.width, masked.kept)
     return GhostBlock(values * value, masked.width) if whole else answer, {
         "elements": values,
@@ -168,10 +168,10 @@ GHOSTS: dict[str, Callable[..., Ghost]] = {
     "pick": lambda at, _, __, masked: _masked(at, masked, whole=False),
     "unpick": lambda at, _, __, masked: _masked(at, masked, whole=True),
     "net_open": _cut(NetRuntime.open),
-    "net_forward": _cut(NetRuntime.forward),
-    "net_receive": _cut(NetRuntime.receive),
-    "net_backward": _cut(NetRuntime.backward),
-    "net_return": _cut(NetRuntime.take_back),
+    "net_forward": _cut(lambda net, _, cut: net.send("net_forward", cut)),
+    "net_receive": _cut(lambda net, _, cut, __: net.receive("net_receive", cut)),
+    "net_backward": _cut(lambda net, _, cut: net.send("net_backward", cut)),
+    "net_return": _cut(lambda net, _, cut, __: net.receive("net_return", cut)),
     "net_gradients": _cut(NetRuntime.gradients),
     "net_apply": _cut(NetRuntime.apply),
     "net_whole": _cut(NetRuntime.whole),

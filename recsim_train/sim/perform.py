@@ -29,7 +29,7 @@ def _next_batch(at: Trainer, loop: LoopState, effect: effects.NextBatch) -> Step
         return None, 0
     loop.taken += 1
     loop.waiting = "a batch from its reader queue"
-    yield from at.world.wait_for_others(loop, once(loop.queue.get()))
+    yield from at.world.wait_for_others(loop, once(loop.queue.get))
     ids, unique = at.world.counts.batch_counts(loop.position, number)
     size = at.plan.examples
     ghost = GhostIds(loop.position, number, ids, unique)
@@ -80,10 +80,6 @@ def _until(at: Trainer, loop: LoopState, effect: Effect[Any], what: str, wait: S
     return (yield from at.world.wait_for_others(loop, wait)), 0
 
 
-def _once(begin: Callable[[], Event]) -> Steps:
-    return (yield begin())
-
-
 def _take(at: Trainer, loop: LoopState, effect: effects.Take | effects.NextItem) -> Steps:
     what = f"an item of queue {effect.queue!r}"
     return _until(at, loop, effect, what, at.queues[effect.queue].take())
@@ -126,14 +122,14 @@ PERFORM: dict[type, Callable[..., Steps]] = {
         loop,
         ask,
         f"barrier {ask.barrier!r}",
-        _once(at.barriers[ask.barrier].arrive),
+        once(at.barriers[ask.barrier].arrive),
     ),
     effects.Progress: lambda at, loop, ask: _until(
         at,
         loop,
         ask,
         f"{ask.iterations} iterations of its trainer",
-        _once(lambda: at.progress.reach(ask.iterations)),
+        once(lambda: at.progress.reach(ask.iterations)),
     ),
     effects.Now: _now,
 }

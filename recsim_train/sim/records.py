@@ -23,11 +23,10 @@ _MOST_SPANS = 500_000
 class Series:
     """Effects of one kind of one loop, or requests served for it."""
 
-    __slots__ = ("_kept", "_records", "by_iteration", "key")
+    __slots__ = ("_records", "by_iteration", "key")
 
-    def __init__(self, records: Records, key: TotalKey, kept: list[int]) -> None:
-        """``kept``: how many spans of its process there are."""
-        self._records, self._kept = records, kept
+    def __init__(self, records: Records, key: TotalKey) -> None:
+        self._records = records
         self.key = key
         self.by_iteration: dict[int, Total] = defaultdict(Total)
 
@@ -37,12 +36,12 @@ class Series:
         total.count += 1
         total.seconds += end - start
         total.bytes += payload
-        records, kept = self._records, self._kept
-        if kept[0] >= records.max_spans or len(records.spans) >= _MOST_SPANS:
+        records = self._records
+        instance, loop, effect, name = self.key
+        if records.kept[instance] >= records.max_spans or len(records.spans) >= _MOST_SPANS:
             records.dropped_spans += 1
             return
-        kept[0] += 1
-        instance, loop, effect, name = self.key
+        records.kept[instance] += 1
         records.spans.append(Span(instance, loop, iteration, effect, name, start, end, payload))
 
 
@@ -52,7 +51,8 @@ class Records:
     def __init__(self, max_spans: int) -> None:
         self.max_spans = max_spans
         """Of one process."""
-        self._kept: dict[str, list[int]] = {}
+        self.kept: Counter[str] = Counter()
+        """By process: how many spans of it there are."""
         self._series: dict[TotalKey, Series] = {}
         self.spans: list[Span] = []
         self.dropped_spans = 0
@@ -66,7 +66,7 @@ class Records:
         key = TotalKey(instance, loop, effect, name)
         found = self._series.get(key)
         if found is None:
-            found = self._series[key] = Series(self, key, self._kept.setdefault(instance, [0]))
+            found = self._series[key] = Series(self, key)
         return found
 
     def done(self) -> Counter[tuple[str, str, str]]:

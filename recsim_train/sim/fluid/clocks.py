@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid.heaps import set_due
+from recsim_train.sim.fluid.chains import set_due
 from recsim_train.sim.fluid.layout import (
     A_FINISH,
     DIRTY_KINDS,

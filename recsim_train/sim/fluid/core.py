@@ -11,9 +11,8 @@ import numpy as np
 
 from recsim_train.sim.fluid.activities import change, end, start
 from recsim_train.sim.fluid.cells import solve
-from recsim_train.sim.fluid.chains import append
+from recsim_train.sim.fluid.chains import append, drop, insert, next_due, set_due
 from recsim_train.sim.fluid.clocks import sync
-from recsim_train.sim.fluid.heaps import drop, insert, next_due, set_due
 from recsim_train.sim.fluid.layout import (
     A_FINISH,
     A_NEXT,

@@ -137,7 +137,7 @@ class Cores:
         self._last_of: dict[str, int] = {}
         """By process and kind of thread: the core on which one of these ran last."""
         self._coming: list[_Working] = []
-        self._unsettled = self._looking = False
+        self._looking = False
         self._busy = self._busy_since = self._since = 0.0
 
     def run(self, thread: str, kind_on: KindOn, work: float, *, waker: str = "") -> Event:
@@ -146,7 +146,7 @@ class Cores:
         working = _Working(thread, kind_on, work, self._engine.event(), waker)
         working.done.callbacks.append(lambda _: self._end(working))
         self._coming.append(working)
-        self._unsettle()
+        self._engine.before_time_moves(self._settle)
         return working.done
 
     def _end(self, working: _Working) -> None:
@@ -154,16 +154,10 @@ class Cores:
         core.running, core.freed = None, self._engine.now
         self._last[working.thread] = working.core, self._engine.now
         self._last_of[working.thread.rpartition("/")[0]] = working.core
-        self._unsettle()
-
-    def _unsettle(self) -> None:
-        if not self._unsettled:
-            self._unsettled = True
-            self._engine.before_time_moves(self._settle)
+        self._engine.before_time_moves(self._settle)
 
     def _settle(self) -> None:
         """When all of an instant has happened: who works where from now on."""
-        self._unsettled = False
         coming, self._coming = self._coming, []
         now = self._engine.now
         woken = []
@@ -242,7 +236,7 @@ class Cores:
                 core.waiting[-1].ran = 0.0
         for number in range(len(self._cores)):
             self._next(number)
-        self._unsettle()
+        self._engine.before_time_moves(self._settle)
 
     def _next(self, number: int) -> None:
         """A core that is free takes whoever waits for it longest."""

@@ -8,7 +8,7 @@ activity: a client pays for all messages of an effect before the first one leave
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from recsim_train.placement.plan import DenseShard, EmbeddingShard
@@ -103,8 +103,8 @@ class Service(Generic[Shard]):
                 yield world.serve(loop, mine.work, effect)
             if mine.barrier is not None:
                 loop.waiting = f"{whose} {effect.capitalize()} at {self.name}[{shard.index}]"
-                met = mine.barrier.arrive(mine.contribution, loop.thread)
-                yield from world.wait_for_others(loop, once(met))
+                arrive = partial(mine.barrier.arrive, mine.contribution, loop.thread)
+                yield from world.wait_for_others(loop, once(arrive))
         answers = sum(request.answers for _, request in remote)
         what = whose or ("answers to" if answers else "delivery of")
         loop.waiting = f"{what} {effect.capitalize()} at {shards.where}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from recsim_train.sim.fluid.chains import append
-from recsim_train.sim.fluid.heaps import drop as drop_pair
+from recsim_train.sim.fluid.chains import drop as drop_pair
 from recsim_train.sim.fluid.layout import Floats, Ints, entry
 from recsim_train.sim.network.layout import (
     ARRIVE,
