@@ -38,6 +38,7 @@ from recsim_train.sim.why.usage import Snapshot
 from recsim_train.sim.world import World
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
+from recsim_train.trace.progress import Meter
 
 _GOLDEN = 0.6180339887498949
 """Multiples of it, modulo 1, are spread evenly however many there are."""
@@ -51,6 +52,7 @@ class Runtime:
     """One simulated run, which its loops tell of their course.
 
     ``strategies``: one per trainer; none: made from the plan's choice.
+    ``progress``: is told iterations done, and those of all loops.
     ``on_step``: called with k whenever all training loops have completed k iterations.
     ``replay``: of the trainers' caches, where the strategy asks for one.
     ``folding``: which trainers stand for others; none: each is simulated. ``shared``: as of
@@ -67,7 +69,7 @@ class Runtime:
         *,
         iterations: int,
         strategies: Sequence[Strategy] | None = None,
-        on_iteration: Callable[[], None] | None = None,
+        progress: Meter | None = None,
         on_step: Callable[[int], None] | None = None,
         replay: CacheSteps | None = None,
         folding: Folding | None = None,
@@ -118,7 +120,7 @@ class Runtime:
         """When the first training loop has completed all of its iterations."""
         self.closings: dict[int, Snapshot] = {}
         """When all training loops have completed k iterations, by k."""
-        self._on_iteration = on_iteration
+        self._progress = progress
         self._on_step = on_step
         self._reached: dict[int, int] = {}
         self._counting = 0
@@ -260,8 +262,9 @@ class Runtime:
     def completed(self, loop: LoopState) -> None:
         """A training loop's iteration is over."""
         self.trainers[loop.loop.trainer].progress.ended()
-        if self._on_iteration is not None:
-            self._on_iteration()
+        if self._progress is not None:
+            done = len(self.records.iterations)
+            self._progress(done, self.iterations * len(self.training))
         if loop.completed == self.iterations and self.first_done is None:
             self.first_done = self._snapshot()
         reached = self._reached[loop.completed] = self._reached.get(loop.completed, 0) + 1

@@ -153,17 +153,12 @@ class SimulatedRun:
         self, progress: Meter | None, on_step: Callable[[int], None], **how: Any
     ) -> Runtime:
         """Of one run; ``how``: as of `Runtime`."""
-
-        def on_iteration() -> None:
-            if progress is not None:
-                progress(len(runtime.records.iterations), self.total * len(runtime.training))
-
         self.runtime = runtime = Runtime(
             self.plan,
             self.cluster,
             self.counts,
             iterations=self.total,
-            on_iteration=on_iteration,
+            progress=progress,
             on_step=on_step,
             replay=self.replay,
             folding=self.folding,

@@ -27,7 +27,6 @@ from recsim_train.sim.fluid.layout import (
     K_STARTS,
     K_USES,
     K_WEIGHT,
-    PACED,
     R_CAP_LOW,
     R_CAPACITY,
     R_COUNT,
@@ -82,7 +81,6 @@ def _keep_pace(f: Floats, i: Ints, kind: int) -> None:
 @entry
 def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
     """The pace of a resource changes, and with it the caps of those that use it."""
-    i[PACED] = 1
     f[resource + R_PACE] = pace
     for at in users_of(i, resource):
         kind = i[at]
@@ -112,7 +110,7 @@ def change(f: Floats, i: Ints, kind: int, by: int, now: float) -> None:
     """The number of a kind's activities changes."""
     before = i[kind + K_COUNT]
     count = before + by
-    if before == 0 and i[PACED]:
+    if before == 0:
         _keep_pace(f, i, kind)
     i[kind + K_COUNT] = count
     weight, level = f[kind + K_WEIGHT], f[kind + K_LEVEL]

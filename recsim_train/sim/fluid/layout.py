@@ -49,7 +49,6 @@ DIGITS = 1e-4
 (
     MARK,  # the present solve
     SOLVES,
-    PACED,  # 1: the pace of some resource has changed
     DIRTY_KINDS,  # chains of what changed since the last solve
     DIRTY_RESOURCES,
     TOP,  # first word never used
@@ -62,7 +61,7 @@ DIGITS = 1e-4
     DONE_LAST,
     PENDING,  # activities that are to start
     HEAD_WORDS,
-) = range(15)
+) = range(14)
 
 # Resource. First what filling uses.
 (

@@ -107,13 +107,9 @@ class WordBlock(Words):
             self._records += 1
             self._fit()
         floats, ints = self.floats, self.ints
-        pace = min(floats[resource + lay.R_PACE] for resource, _ in uses) if uses else inf
-        cap = min(plain, paced * pace)
         floats[address + lay.K_PLAIN] = plain
         floats[address + lay.K_PACED] = paced
-        floats[address + lay.K_CAP] = cap
         floats[address + lay.K_WEIGHT] = weight
-        floats[address + lay.K_LEVEL] = cap / weight
         ints[address + lay.K_USES] = len(uses)
         floats[address + lay.K_DUE] = inf
         use = address + lay.K_HOT
