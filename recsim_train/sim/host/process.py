@@ -93,8 +93,8 @@ class Route:
     """From one process to another: what every message between them needs to know."""
 
     __slots__ = (
-        "cap", "connection", "ends", "flows", "handled", "into", "kind", "links", "out", "price",
-        "rate", "source", "target", "what",
+        "cap", "connection", "flows", "handled", "handling", "into", "kind", "links", "out",
+        "passes", "price", "rate", "source", "target", "what",
     )  # fmt: skip
 
     def __init__(
@@ -104,19 +104,16 @@ class Route:
         end handles one of them; ``cap``: bytes per second of one connection."""
         self.source, self.target = source, target
         self.what, self.price, self.cap = what, price, cap
-        self.ends: Sequence[Resource] = ()
-        """What a message leaves by and what it comes in by; empty where only cores limit it."""
-        if source.host is not target.host:
-            self.ends = source.send, target.receive
-        elif source.near:
-            self.ends = source.near[0], target.near[1]
-        limits = [1.0 / price if price > 0.0 else inf, inf if cap is None else cap]
-        self.rate = min(limits + [end.capacity for end in self.ends[:1]])
-        """Bytes per second of one thread and connection, where nothing else runs."""
         self.flows = max(source.standing, target.standing)
         """As many move side by side."""
         self.out, self.into = self.flows / source.standing, self.flows / target.standing
         """How many of these flows one sender has, and how many one receiver."""
+        self.passes = passes(source, target, self.flows)
+        self.handling = [(source.cores, price * self.out), (target.cores, price * self.into)]
+        """What of the ends' cores a byte takes."""
+        limits = [1.0 / price if price > 0.0 else inf, inf if cap is None else cap]
+        self.rate = min(limits + [link.capacity for link, _ in self.passes[:1]])
+        """Bytes per second of one thread and connection, where nothing else runs."""
         self.kind: Kind | None = None
         """Of its bytes."""
         self.handled: Sequence[Kind] | None = None
@@ -131,6 +128,15 @@ def only_host(members: Sequence[Process]) -> SimulatedHost | None:
     """The host that all of these are on; None: they are on several."""
     hosts = {id(member.host): member.host for member in members}
     return next(iter(hosts.values())) if len(hosts) == 1 else None
+
+
+def passes(source: Process, target: Process, flows: float) -> list[tuple[Resource, float]]:
+    """What so many flows side by side use of links, from the first to the last; empty where only
+    cores limit them."""
+    out, into = flows / source.standing, flows / target.standing
+    if source.host is not target.host:
+        return [(source.send, out), *between(source, target, flows), (target.receive, into)]
+    return [(source.near[0], out), (target.near[1], into)] if source.near else []
 
 
 def between(source: Process, target: Process, share: float) -> list[tuple[Resource, float]]:

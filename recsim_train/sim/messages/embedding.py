@@ -94,10 +94,6 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
 
     # ------------------------------------------------------------------ what it takes
 
-    def _masked(self, operation: str, shard: EmbeddingShard) -> Priced:
-        mask = self.masks.get(shard.index)
-        return NOTHING if mask is None else mask.seconds(operation)
-
     def _all_masked(self, operation: str) -> list[Priced]:
         return [mask.seconds(operation) for mask in self.masks.values()]
 
@@ -200,7 +196,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
                 payload = shape.ID_BYTES * count.ids + shape.LENGTH_BYTES * count.lengths
             work = self._shard("lookup", shard, count.ids, count.unique)
             if (mask := self.masks.get(shard.index)) is not None:
-                return Request(payload, plus(work, self._masked("mask", shard)), mask.answer)
+                return Request(payload, plus(work, mask.seconds("mask")), mask.answer)
             numbers = self._numbers(shard, count)
             rounded = 0, numbers * (size < world.value_bytes)
             return Request(payload, work, numbers * size, rounded=rounded)
@@ -232,7 +228,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             work = NOTHING if together else self._shard("update", shard, *part)
             return Request(
                 payload if mask is None else mask.gradient,
-                plus(self._masked("unpick", shard), work),
+                plus(NOTHING if mask is None else mask.seconds("unpick"), work),
                 barrier=self.barriers.get((shard.index, trainer)),
                 contribution=part,
                 rounded=(numbers * (mask is None and size < world.value_bytes), 0),
