@@ -21,7 +21,6 @@ from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime
 from recsim_train.sim.messages.dense import DenseRuntime
@@ -35,7 +34,7 @@ from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.records import Records
 from recsim_train.sim.trainer import NetRuntime, Trainer
 from recsim_train.sim.why.usage import Snapshot
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
 from recsim_train.trace.progress import Meter

@@ -25,10 +25,9 @@ from recsim_train.sim.ghosts import (
     GhostSparse,
     GhostTable,
 )
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.gloo_group import Exchanged, GlooGroup
 from recsim_train.sim.pricing import plus
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.strategy.blame import StrategyError
 
 FLAG_BYTES = 8

@@ -7,11 +7,10 @@ from dataclasses import replace
 from recsim_train.placement.plan import DensePlan, DenseShard
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.ghosts import GhostDense, GhostSparse
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.services import Service
 from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 
 
 class DenseRuntime(Service[DenseShard]):

@@ -12,12 +12,11 @@ from recsim_train.sim.engine import Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import GhostIds, GhostRows
 from recsim_train.sim.host.process import Process, Thread
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.services import Service
 from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING, Priced, Pricing, plus
 from recsim_train.sim.queues import JointWork
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.workload import shape
 from recsim_train.workload.compression import (
     ACTIVATION_GRADIENTS,

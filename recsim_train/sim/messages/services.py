@@ -13,11 +13,10 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from recsim_train.placement.plan import DenseShard, EmbeddingShard
 from recsim_train.sim.engine import Steps, once
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING, Priced, plus
 from recsim_train.sim.queues import Countdown
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.trace.ledger import REQUESTS
 
 Shard = TypeVar("Shard", bound=EmbeddingShard | DenseShard)
