@@ -1,7 +1,7 @@
 """Asymptotic bounds of a case, and about how long it takes to simulate it.
 
-A few steps are gone through contention-free (`recsim_train.sim.fluid.unshared`): the work that they
-bring to each resource is that of the prediction, so that what a resource allows is nearly its
+A few steps are gone through contention-free (`recsim_train.sim.fluid.resources`): the work that
+they bring to each resource is that of the prediction, so that what a resource allows is nearly its
 bound, without a solver and within tenths of a second. Background loops, which take what is left, do
 not run, and the step counts that asks least of a resource: so it is a bound. How long the
 prediction takes follows from how long these steps took here, just now.

@@ -17,8 +17,7 @@ import simpy
 from simpy.core import EmptySchedule
 from simpy.events import Timeout
 
-from recsim_train.sim.fluid.records import Kind
-from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.fluid.resources import Kind, Unshared
 from recsim_train.trace.garbage import collection_paused
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Engine:
 
     def __init__(self, *, shared: bool = True) -> None:
         """``shared``: whether activities share resources; none does, and nothing is compiled,
-        where a run is only looked at (`recsim_train.sim.fluid.unshared`)."""
+        where a run is only looked at (`recsim_train.sim.fluid.resources`)."""
         self._env = simpy.Environment(0.0)
         self.shared = shared
         self.fluid: Fluid | Unshared = _solver() if shared else Unshared()

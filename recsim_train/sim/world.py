@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from recsim_train.data.counts import IdCounts
 from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.placement.transport import number_bytes
-from recsim_train.sim.accounts import COMPUTE, WAITING, Account
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.host.machines import Machines
@@ -16,7 +15,7 @@ from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.messages.serving import ServingThread
 from recsim_train.sim.pricing import Priced, Pricing, plus
 from recsim_train.sim.queues import Countdown, Queue
-from recsim_train.sim.records import Records
+from recsim_train.sim.records import COMPUTE, WAITING, Account, Records
 from recsim_train.strategy.base import Program
 from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import Effect

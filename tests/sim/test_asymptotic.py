@@ -16,7 +16,7 @@ from recsim_train.evaluate.asymptotic import AsymptoticBounds, asymptotic_bounds
 from recsim_train.evaluate.levels import BOUND
 from recsim_train.session.job import Job
 from recsim_train.sim.fluid import core
-from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.fluid.resources import Unshared
 from recsim_train.sim.simulated_run import SimulatedRun
 from tests.simulated import folding_of, simulate
 

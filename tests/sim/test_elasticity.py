@@ -16,10 +16,11 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.elasticity import (
     STEP,
     Elasticities,
+    Spent,
     _Short,
+    causes,
     plackett_burman,
 )
-from recsim_train.evaluate.unsure import Spent, causes
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import sentences, telling
 from recsim_train.sim.folding import Folding

@@ -10,7 +10,7 @@ from recsim_train.config.cluster import Network as Described
 from recsim_train.config.cluster import Queue
 from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.sim.engine import Engine
-from recsim_train.sim.fluid.records import Resource
+from recsim_train.sim.fluid.resources import Resource
 from recsim_train.sim.host.process import Process, Route, passes
 from recsim_train.sim.network.network import FrameNetwork, Hop
 

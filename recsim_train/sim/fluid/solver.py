@@ -37,7 +37,7 @@ from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
 from recsim_train.sim.fluid.activities import set_capacity, set_pace
 from recsim_train.sim.fluid.memory import WordBlock
-from recsim_train.sim.fluid.records import Activity, Kind, PooledKind, Resource, Uses, demand
+from recsim_train.sim.fluid.resources import Activity, Kind, PooledKind, Resource, Uses, demand
 
 __all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses"]
 

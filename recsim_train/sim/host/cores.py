@@ -32,8 +32,7 @@ from math import floor, inf, log2, sqrt
 from operator import attrgetter
 
 from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.fluid.records import Activity, Kind, Resource
-from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.fluid.resources import Activity, Kind, Resource, Unshared
 from recsim_train.sim.jitter import stream, uniforms
 
 KindOn = Callable[[Resource], Kind]

@@ -12,8 +12,7 @@ from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
 from recsim_train.sim.cluster.links import Links
 from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.fluid.records import Kind, Resource
-from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.fluid.resources import Kind, Resource, Unshared
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.process import Process, Route, Started, Thread
 from recsim_train.sim.host.resources import HostResources

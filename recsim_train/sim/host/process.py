@@ -8,7 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from recsim_train.sim.engine import Event
-from recsim_train.sim.fluid.records import Kind, Resource
+from recsim_train.sim.fluid.resources import Kind, Resource
 from recsim_train.sim.host.cores import Cores
 
 

@@ -9,17 +9,17 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.topology import Traffic
 from recsim_train.placement.hosts import JobHost, uplink_rate
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.sim.cluster.conditions import (
+from recsim_train.sim.cluster.faults import (
+    Faults,
     HostCondition,
     LinkCondition,
     constant_share,
     start_bursts,
     start_episodes,
 )
-from recsim_train.sim.cluster.faults import Faults
 from recsim_train.sim.cluster.hosts import Site, sites_of
 from recsim_train.sim.engine import Engine
-from recsim_train.sim.fluid.records import Resource
+from recsim_train.sim.fluid.resources import Resource
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.host.cores import Cores
 from recsim_train.sim.host.process import Process, Rack, SimulatedHost

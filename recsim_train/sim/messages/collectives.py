@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from recsim_train.placement.hosts import JobHost
 from recsim_train.placement.plan import GroupPlan, Instance, LoopId
-from recsim_train.sim.accounts import TRANSFER, WAITING
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import (
@@ -27,6 +26,7 @@ from recsim_train.sim.ghosts import (
 )
 from recsim_train.sim.messages.gloo_group import Exchanged, GlooGroup
 from recsim_train.sim.pricing import plus
+from recsim_train.sim.records import TRANSFER, WAITING
 from recsim_train.sim.world import LoopState, World
 from recsim_train.strategy.blame import StrategyError
 
