@@ -23,11 +23,10 @@ from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime
-from recsim_train.sim.messages.dense import DenseRuntime
-from recsim_train.sim.messages.embedding import EmbeddingRuntime
 from recsim_train.sim.messages.readers import Readers
 from recsim_train.sim.messages.services import Service
 from recsim_train.sim.messages.serving import Connection, Rendezvous, ServingThread
+from recsim_train.sim.messages.shards import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue

@@ -12,8 +12,7 @@ from recsim_train.placement.program import Segment, TaggedNet, segment_of
 from recsim_train.sim.ghosts import Ghost, GhostBlock, GhostDense, GhostParts, GhostPass, GhostRows
 from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime
-from recsim_train.sim.messages.dense import DenseRuntime
-from recsim_train.sim.messages.embedding import EmbeddingRuntime
+from recsim_train.sim.messages.shards import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.world import World
 from recsim_train.strategy.values import Batch, NetGradients
