@@ -178,8 +178,7 @@ class Cores:
                 core.waiting.insert(0, working)
             else:
                 core.waiting.append(working)
-        for number in range(len(self._cores)):
-            self._next(number)
+        self._go_on()
         for number, core in enumerate(self._cores):
             if core.load == 0 and core.freed == now:
                 self._pull(number, [w for other in self._cores for w in other.waiting])
@@ -233,15 +232,14 @@ class Cores:
             if core.waiting and core.running and self._engine.now - core.turn_began >= self._slice:
                 self._stop(number, len(core.waiting))
                 core.waiting[-1].ran = 0.0
-        for number in range(len(self._cores)):
-            self._next(number)
+        self._go_on()
         self._engine.before_time_moves(self._settle)
 
-    def _next(self, number: int) -> None:
-        """A core that is free takes whoever waits for it longest."""
-        core = self._cores[number]
-        if core.running is None and core.waiting:
-            self._start(core.waiting.pop(0), number)
+    def _go_on(self) -> None:
+        """Each core that is free takes whoever waits for it longest."""
+        for number, core in enumerate(self._cores):
+            if core.running is None and core.waiting:
+                self._start(core.waiting.pop(0), number)
 
     def _pull(self, number: int, waiting: list[_Working]) -> None:
         """A core that has become free may take one of these threads, which wait for other ones."""

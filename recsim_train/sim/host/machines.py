@@ -14,8 +14,7 @@ from recsim_train.sim.cluster.links import Links
 from recsim_train.sim.engine import Engine, Event
 from recsim_train.sim.fluid.resources import Kind, Resource, Unshared
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.host.process import Process, Route, Started, Thread
-from recsim_train.sim.host.resources import HostResources
+from recsim_train.sim.host.process import HostResources, Process, Route, Started, Thread
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Part, Priced
 from recsim_train.sim.queues import Countdown
