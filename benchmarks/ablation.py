@@ -32,7 +32,7 @@ from recsim_train import load
 from recsim_train.config.cluster import FORMAT
 from recsim_train.config.units import Times
 from recsim_train.evaluate.prediction import predict
-from recsim_train.sim.host import cores, machines
+from recsim_train.sim.host import cores, machines, process
 from recsim_train.sim.messages import gloo_group
 from recsim_train.validation.fidelity import errors_of
 
