@@ -47,7 +47,7 @@ class DeadlockError(RunFailed):
 
 
 class Runtime:
-    """One simulated run, which its loops tell of their course.
+    """One simulated run; it follows the `recsim_train.sim.world.Course` of its loops.
 
     ``strategies``: one per trainer; none: made from the plan's choice.
     ``progress``: is told iterations done, and those of all loops.

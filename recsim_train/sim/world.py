@@ -3,12 +3,12 @@ machines, prices, records."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from recsim_train.data.counts import IdCounts
 from recsim_train.placement.plan import LoopId, Plan
 from recsim_train.placement.transport import number_bytes
-from recsim_train.sim.engine import Event, Steps
+from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process, Thread
@@ -24,8 +24,21 @@ from recsim_train.trace.record import Iteration, Sync, lane
 from recsim_train.workload import compression, shape
 from recsim_train.workload.compression import Tallies
 
-if TYPE_CHECKING:
-    from recsim_train.sim.runtime import Runtime
+
+class Course(Protocol):
+    """Who follows the course of training loops, and where their time and records are kept."""
+
+    engine: Engine
+    records: Records
+
+    def began(self, loop: LoopState) -> None:
+        """An iteration has begun."""
+
+    def completed(self, loop: LoopState) -> None:
+        """One more iteration is over."""
+
+    def over(self, loop: LoopState) -> None:
+        """It ends no more."""
 
 
 class LoopState:
@@ -37,7 +50,7 @@ class LoopState:
         loop: LoopId,
         process: Process,
         program: Program,
-        runtime: Runtime,
+        course: Course,
     ) -> None:
         definition = plan.loop(loop.loop)
         self.loop = loop
@@ -49,8 +62,7 @@ class LoopState:
         self.thread = Thread(process, "loop", loop.label)
         self.threaded = plan.threads_of(definition) > 1
         """Whether its operations run on several threads."""
-        self._runtime, self._records = runtime, runtime.records
-        clock = runtime.engine.clock
+        clock, self._records, self._course = course.engine.clock, course.records, course
         self.driver = Driver(loop.name, definition, plan.topology, program, clock, self)
         self.position = plan.positions.get(loop, -1)
         """Place in the stream of batches; -1 for loops that consume none."""
@@ -88,7 +100,7 @@ class LoopState:
 
     def begins(self, iteration: int, now: float) -> None:
         if self.trains:
-            self._runtime.began(self)
+            self._course.began(self)
 
     def ends(self, iteration: int, began: float, now: float) -> None:
         self.completed += 1
@@ -96,7 +108,7 @@ class LoopState:
             self._records.rounds.append(Iteration(self.name, iteration, began, now))
         elif self.trains:
             self._records.iterations.append(Iteration(self.name, iteration, began, now))
-            self._runtime.completed(self)
+            self._course.completed(self)
 
     def did(
         self,
@@ -113,7 +125,7 @@ class LoopState:
 
     def over(self) -> None:
         if self.trains:
-            self._runtime.over(self)
+            self._course.over(self)
 
     def synced(self, iteration: int, now: float) -> None:
         self._records.syncs.append(Sync(self.name, iteration, now))
