@@ -32,7 +32,7 @@ from recsim_train import load
 from recsim_train.config.cluster import FORMAT
 from recsim_train.config.units import Times
 from recsim_train.evaluate.prediction import predict
-from recsim_train.sim.host import cores, machines, resources
+from recsim_train.sim.host import cores, machines, process
 from recsim_train.sim.messages import gloo_group
 from recsim_train.validation.fidelity import errors_of
 
@@ -84,7 +84,7 @@ CAUSES: dict[str, Cause] = {
     "seed 2": Cause(("seed=2",)),
     "seed 3": Cause(("seed=3",)),
     "cores shared equally": Cause(
-        constants=((resources, "Cores", lambda *_: None),), code=("sim/host/cores.py:",)
+        constants=((process, "Cores", lambda *_: None),), code=("sim/host/cores.py:",)
     ),
     "takes 0": Cause(constants=(TAKES,), code=places("_takes", "_TAKES")),
     "takes 1": Cause(constants=((cores, "_TAKES", (1.0, 1.0)),)),

@@ -23,7 +23,7 @@ from recsim_train import load
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.profiles import load_cluster
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.operations import operations_of
+from recsim_train.evaluate.simulations import operations_of
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.pricing import Pricing
 

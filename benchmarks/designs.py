@@ -31,9 +31,8 @@ from recsim_train.designs import searching
 from recsim_train.designs.making import space
 from recsim_train.designs.searching import Design
 from recsim_train.designs.wanted import Demand
-from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.evaluator import Memo, evaluate
 from recsim_train.evaluate.levels import FINAL, INTERVAL, Level
-from recsim_train.evaluate.memo import Memo
 from recsim_train.session.caller import NOBODY
 
 TARGETS: dict[str, float] = {"target": 60_000.0}

@@ -7,7 +7,7 @@ from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
-from recsim_train.evaluate import elasticity, operations, prediction
+from recsim_train.evaluate import elasticity, prediction, simulations
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.simulations import representatives, simulation
 from recsim_train.placement.plan import Plan
@@ -23,13 +23,13 @@ def simulate(plan: Plan, cluster: Cluster, **how: Any) -> Outcome:
 
 
 def operations_of(plan: Plan, cluster: Cluster) -> list[tuple[str, Scope]]:
-    """See `recsim_train.evaluate.operations.operations_of`."""
-    return operations.operations_of(Case.of(plan, cluster))
+    """See `recsim_train.evaluate.simulations.operations_of`."""
+    return simulations.operations_of(Case.of(plan, cluster))
 
 
 def times_of(plan: Plan, cluster: Cluster) -> dict[str, ProcessTimes]:
-    """See `recsim_train.evaluate.operations.times_of`."""
-    return operations.times_of(Case.of(plan, cluster))
+    """See `recsim_train.evaluate.simulations.times_of`."""
+    return simulations.times_of(Case.of(plan, cluster))
 
 
 def elasticities(

@@ -31,7 +31,7 @@ from recsim_train.designs.space import (
     tried,
 )
 from recsim_train.designs.wanted import By, Demand
-from recsim_train.evaluate.memo import Memo
+from recsim_train.evaluate.evaluator import Memo
 from recsim_train.report.write import Reported
 from recsim_train.results.environment import code_of, made_anew
 from recsim_train.results.folder import RUNS, base_path, free_path, writable

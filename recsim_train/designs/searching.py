@@ -21,7 +21,7 @@ from statistics import median
 
 from recsim_train.designs.space import Candidate, FewerBytes, Space, neighbours
 from recsim_train.designs.wanted import Demand
-from recsim_train.evaluate.evaluator import Workers, evaluate
+from recsim_train.evaluate.evaluator import Memo, Workers, evaluate
 from recsim_train.evaluate.levels import (
     ABOVE_BOUNDS,
     BELOW,
@@ -33,7 +33,6 @@ from recsim_train.evaluate.levels import (
     Level,
     requests_of,
 )
-from recsim_train.evaluate.memo import Memo
 from recsim_train.report import text
 from recsim_train.results.interval import Interval
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row

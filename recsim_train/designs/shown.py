@@ -8,8 +8,7 @@ from pathlib import Path
 
 from recsim_train.config.sweep import written
 from recsim_train.designs.answer import Recommended, busiest, evaluated
-from recsim_train.designs.distance import distances
-from recsim_train.designs.measured import MeasuredDesign, order_said
+from recsim_train.designs.measured import MeasuredDesign, distances, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import OFF, WIRE
 from recsim_train.designs.wanted import CRITERIA

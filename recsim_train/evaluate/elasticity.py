@@ -14,19 +14,24 @@ The effect is a slope of log(throughput) over log(input) between -9 % and +10 %:
 stops to bind in between it is a mean, which can be more than what 10 % more would bring. So of
 cores, NICs and uplinks one run more, with that input alone up, says how far each bound rises, and
 what an answer cannot be is cut off (`recsim_train.sim.why.bounds.possible`).
+
+How unsure a prediction is, cause by cause, follows from what its calibration knows of its own
+errors. Each cause is a relative standard error of the throughput; together they count in
+quadrature. Throughput answers to an input by its slope; work that a slope stands for shares it by
+CPU seconds. Nothing here was ever compared with a run that is predicted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import exp, hypot, log, sqrt
-from typing import Any
+from math import exp, fsum, hypot, log, sqrt
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_train.config.cluster import THREAD_CLASSES, Cluster, Costs, Host
+from recsim_train.config.cluster import THREAD_CLASSES, Calibration, Cluster, Costs, Host
 from recsim_train.config.errors import NoHostError, UserError
 from recsim_train.config.topology import MixedHosts
 from recsim_train.config.units import Times
@@ -35,18 +40,136 @@ from recsim_train.data.replay import CacheSteps
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import SHORT, at
 from recsim_train.evaluate.simulations import representatives, simulation
-from recsim_train.evaluate.unsure import Spent, causes
 from recsim_train.placement.plan import SERVERS
 from recsim_train.results.statistics import Z975
+from recsim_train.sim.cluster.links import UNSURE, UPLINK_UNSURE
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.runtime import Runtime
-from recsim_train.sim.simulated_run import After, SimulatedRun
+from recsim_train.sim.simulated_run import SimulatedRun, after
 from recsim_train.sim.why.bounds import RATES, possible
+from recsim_train.sim.why.caveats import rested
 from recsim_train.trace.facts import Facts, WhatIf
 from recsim_train.trace.garbage import earlier_objects_skipped
+from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
 from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.operations import MEETINGS, MESSAGES, OPS
 from recsim_train.workload.threads import CLASSES
+
+if TYPE_CHECKING:
+    from recsim_train.sim.runtime import Runtime
+
+Slope = float
+"""Of log(throughput) over log(input)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds of a simulation."""
+
+    by_prices: float
+    """Of all that unit prices alone make."""
+    by_operations: float
+    """Of operations that were measured at a shape of theirs, scaled or not."""
+    fitted: Mapping[str, tuple[float, float]]
+    """By group of the fits: those of ``by_prices``, and those of ``by_operations`` that are scaled
+    by the same prices."""
+    erring: float
+    """By how many seconds ``by_operations`` err, all together."""
+    share_around: float
+    """Of all, what is around operations (`recsim_train.trace.ledger.share_around`)."""
+
+    @classmethod
+    def of(cls, runtime: Runtime, booked: Booked) -> Spent:
+        """In the counted window of a simulation that has ended: beyond it loops feed and ask ahead.
+        ``booked``: its CPU seconds."""
+        pricing = runtime.pricing
+        sums = {"unit": 0.0, "measured": 0.0, "scaled": 0.0}
+        fitted: dict[str, tuple[float, float]] = {}
+        erring = 0.0
+        for what, rest, seconds in rested(booked, pricing.rests):
+            sums[rest] += seconds
+            if rest in ("measured", "scaled"):
+                erring += seconds * pricing.error_of(what)
+            group = _group(what, rest, known=what in pricing.rests)
+            if group is not None:
+                unit, scaled = fitted.get(group, (0.0, 0.0))
+                more = (0.0, seconds) if rest == "scaled" else (seconds, 0.0)
+                fitted[group] = unit + more[0], scaled + more[1]
+        unit, measured = sums["unit"], sums["measured"] + sums["scaled"]
+        around = share_around((what, seconds) for (_, what, _), seconds in booked.items())
+        return cls(unit, measured, fitted, erring, around)
+
+
+def _group(what: str, rest: str, *, known: bool) -> str | None:
+    """Whose residuals count; None: those of no fit."""
+    if rest == "measured":
+        return None
+    if known:
+        return OPS[what].fit
+    return {TRANSPORT: MESSAGES, COLLECTIVES: MEETINGS}.get(what)
+
+
+def causes(
+    cluster: Cluster,
+    slopes: Mapping[str, Slope],
+    error: float,
+    spent: Spent,
+    threads: int,
+) -> dict[str, float]:
+    """By cause, relative standard errors of the throughput.
+
+    `recsim_train.report.what_if.CAUSES` has them in words; those of which the profile says nothing
+    are left out. ``error``: standard error of a slope; what it adds on the mean is taken off.
+    ``threads``: on which operations run.
+    """
+    known = cluster.calibration or Calibration(date="", machine="")
+    prices = {name: slope for name, slope in slopes.items() if name.startswith("costs.")}
+    by_prices, operations = fsum(prices.values()), slopes.get("operations", 0.0)
+
+    def size(slope: float, many: int = 1) -> float:
+        return sqrt(max(0.0, slope * slope - many * error * error))
+
+    found: dict[str, float] = {}
+    unsure = {name: _unsure(cluster, name, threads) for name in slopes}
+    if any(unsure.values()):
+        # what is dearer speeds nothing up: such a slope is scatter
+        found["prices"] = hypot(*(size(min(0.0, slopes[n])) * u for n, u in unsure.items()))
+    if spent.by_operations:
+        found["operations"] = size(operations) * spent.erring / spent.by_operations
+    if known.fit_errors:
+        unit = size(by_prices, len(prices)) / spent.by_prices if spent.by_prices else 0.0
+        scaled = size(operations) / spent.by_operations if spent.by_operations else 0.0
+        most = max(known.fit_errors.values())  # of groups that the profile does not know
+        found["fits"] = hypot(
+            *(
+                known.fit_errors.get(group, most) * (unit * seconds + scaled * more)
+                for group, (seconds, more) in spent.fitted.items()
+            )
+        )
+    # A job whose work, latency and bytes all take k times as long takes k times as long: its slopes
+    # add up to -1, and what is not of wires is of work. The sum over all prices says the same with
+    # the scatter of each of them.
+    wires = slopes.get("nic", 0.0) + slopes.get("uplink", 0.0) - slopes.get("latency", 0.0)
+    wires = min(1.0, max(0.0, wires))
+    if (moved := known.speed_spread) is not None:  # all work is as fast or slow together
+        found["speed"] = moved * (1.0 - wires)
+    if known.own_error is not None:
+        found["model"] = known.own_error * spent.share_around * (1.0 - wires)
+    if found and wires > 0.0 and not cluster.colocate:
+        uplinks = min(wires, max(0.0, slopes.get("uplink", 0.0)))
+        queue = cluster.network.queue
+        found["links"] = UNSURE[queue] * (wires - uplinks) + UPLINK_UNSURE[queue] * uplinks
+    return found
+
+
+def _unsure(cluster: Cluster, name: str, threads: int) -> float:
+    """Relative standard error of a price or a serial share; 0 of what has none."""
+    group, _, member = name.partition(".")
+    if group == "costs":
+        return float(getattr(cluster.costs, member).uncertainty)
+    return cluster.threads.uncertainty(member, threads) if group == "threads" else 0.0
+
 
 STEP = 0.1
 """Inputs are multiplied by 1 + STEP, or divided by it."""
@@ -78,29 +201,20 @@ class Elasticities:
     then."""
     causes: dict[str, float]
     """Relative standard errors of the throughput, by what calibration knows to be unsure
-    (`recsim_train.evaluate.unsure`); empty: the profile says nothing of that."""
+    (`recsim_train.evaluate.elasticity`); empty: the profile says nothing of that."""
     runs: int
     events: int
     """Of all short runs: what they cost."""
     skipped: dict[str, str] = field(default_factory=dict)
     """What could not be asked, and why: "embedding_servers", "dense_servers"."""
 
-    @property
-    def uncertainty(self) -> float:
-        """Relative standard error of the throughput, of all causes together."""
-        return hypot(*self.causes.values())
-
-    def interval(self, eps: float) -> tuple[float, float]:
-        """The 95 % interval of ``eps`` examples per second that these make."""
-        factor = exp(Z975 * self.uncertainty)
-        return eps / factor, eps * factor
-
     def say(self, facts: Facts, eps: float, events: int) -> None:
         """Add to the facts of a run of ``events`` events that predicts ``eps``."""
         changes = possible(self.changes, STEP, eps, facts.bounds, self.raised)
         facts.elasticities = {name: round(change, 6) for name, change in changes.items()}
         facts.elasticity_errors = {name: round(error, 6) for name, error in self.errors.items()}
-        facts.calibration_ci95 = self.interval(eps) if self.causes else None
+        factor = exp(Z975 * hypot(*self.causes.values()))
+        facts.calibration_ci95 = (eps / factor, eps * factor) if self.causes else None
         facts.calibration_errors = {cause: round(e, 6) for cause, e in self.causes.items()}
         cost = round(self.events / events, 4)
         facts.what_if = WhatIf(STEP, self.runs, self.events, cost, self.skipped, self.degrees)
@@ -125,7 +239,7 @@ class _Short:
         own = case.plan.instances == self.case.plan.instances  # batches fall to other shards else
         counts = self.counts if own else counts_for(case.plan, self.folding.loops(case.plan))
         simulated = simulation(case, folding=self.folding, counts=counts, replay=self.replay)
-        outcome = simulated.run(After(self.steps))
+        outcome = simulated.run(after(self.steps))
         self.runs += 1
         self.events += simulated.runtime.engine.events
         assert outcome.speed is not None

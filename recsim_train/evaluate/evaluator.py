@@ -1,34 +1,102 @@
 """The evaluator: cases at a level in, their rows out, one after the other or in a pool of
-processes, within limits of CPU time, none of them twice."""
+processes, within limits of CPU time, none of them twice: what was evaluated before is in a file,
+from which whatever is interrupted goes on."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.data.counts import IdCounts, counts_for, counts_key
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import BORROWED, FINAL, Level, at, requests_of
-from recsim_train.evaluate.memo import Memo
 from recsim_train.report.caveats import of_prediction
-from recsim_train.results.folder import clean_document
-from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, Row, row_of
+from recsim_train.results.folder import clean, clean_document, put, writing
+from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, FAILED, Row, row_from, row_of
 from recsim_train.results.rundir import Keep, RunRecord, clear, manifest_of
 from recsim_train.results.summary import summarise
-from recsim_train.signals import die_with_parent
+from recsim_train.signals import die_with_parent, note_finished
 from recsim_train.trace.progress import Meter, unseen
 from recsim_train.trace.record import Outcome
+
+
+def entries(path: Path) -> Iterator[dict[str, Any]]:
+    """What a memo's file holds, in the order in which it was found: ``code``, ``case``, ``level``
+    and ``row`` of each line; nothing where there is no file. A line that is none is left out: the
+    last one of a process that was killed."""
+    lines: list[str] = []
+    with suppress(OSError, UnicodeDecodeError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and isinstance(entry.get("row"), dict):
+                known = {"code": None, "case": "", "level": "", **entry}
+                yield known | {"row": row_from(entry["row"])}
+
+
+class Memo:
+    """Rows by case and level, one on each line of a file; without a file nothing is kept."""
+
+    def __init__(self, path: Path | None = None, code: str = "", *, resume: bool = False) -> None:
+        """``resume``: what the file has of this ``code`` is known, but for what failed without
+        taking too long, which may be the disk's fault; what it has of other code stays in it.
+        Raises RunFailed where it cannot be written."""
+        self._path, self._code = path, code
+        self._known: dict[tuple[str, str], Row] = {}
+        self.others: list[str | None] = []
+        """Of each row of other code, which."""
+        if path is None:
+            return
+        kept = list(entries(path)) if resume else []
+        for entry in kept:
+            row = entry["row"]
+            if entry["code"] != code:
+                self.others.append(entry["code"])
+            elif row.status != FAILED or row.too_long:
+                self._known[entry["case"], entry["level"]] = row
+        with writing(path):  # so that nothing is added to half a line
+            put(path, "".join(map(_line, kept)).encode())
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def known(self, case: str, level: Level) -> Row | None:
+        """A row that was found before. ``case``: its identity."""
+        return self._known.get((case, level.name))
+
+    def add(self, case: str, level: Level, row: Row) -> None:
+        """Keep a row. Raises RunFailed where the disk does not take it."""
+        if self._path is None:
+            return
+        entry = {"code": self._code, "case": case, "level": level.name, "row": row}
+        with writing(self._path), self._path.open("a", encoding="utf-8") as file:
+            file.write(_line(entry))
+        note_finished()
+
+    def close(self) -> None:
+        """What it was for is done: nothing is left to go on from."""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink()
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    return f"{json.dumps(clean(entry), ensure_ascii=False)}\n"
+
 
 _REMEMBERED = 8
 """Cases with equal ids per batch mostly follow each other."""
@@ -278,19 +346,16 @@ def _in_time(simulator: Simulator, task: _Task) -> tuple[int, Row]:
         return task.place, replace(row, too_long=True)
 
 
-_own: Simulator | None = None
+_own = Simulator()
 """Of a process of the pool."""
 
 
 def _start() -> None:
-    global _own  # noqa: PLW0603 - a pool's initializer has no other place for state
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None
     die_with_parent(parent.pid)
-    _own = Simulator()
 
 
 def _do(task: _Task) -> tuple[int, Row]:
-    assert _own is not None
     return _in_time(_own, task)

@@ -1,26 +1,33 @@
 """The one maker of simulations: who is simulated of many trainers that do the same, until when.
 
-Both follow from a case alone: its cluster, its plan, and what its settings say.
+Both follow from a case alone: its cluster, its plan, and what its settings say. So do the
+operations that a prediction asks for, and what they take on its hosts.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil, lcm
+from statistics import fmean
+from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import CacheSteps
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.levels import BUSY, GROWTH, USUAL, requests_of, trainers_of
+from recsim_train.evaluate.levels import BUSY, GROWTH, TIMES, USUAL, at, requests_of, trainers_of
+from recsim_train.placement.hosts import kinds_of
 from recsim_train.placement.plan import Plan
 from recsim_train.placement.program import TaggedNet
 from recsim_train.sim.cluster.hosts import sites_of
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.simulated_run import SimulatedRun, Steady
+from recsim_train.sim.simulated_run import SimulatedRun, Steady, after
 from recsim_train.strategy.registry import strategies
 from recsim_train.trace.garbage import collection_paused
 from recsim_train.trace.record import Outcome
+from recsim_train.workload.operations import OPS, OperationTime, ProcessTimes
+from recsim_train.workload.scope import Scope
+from recsim_train.workload.signature import VARYING, signature
 
 
 def simulation(
@@ -145,3 +152,51 @@ def compared_steps(folding: Folding, steps: int) -> int:
     of parted loops half, which differ by as much (over sixteen predictions 3.9 % for 3.5 % where
     half as many trainers are simulated, 2.8 for 2.7 % where another queue is)."""
     return ceil((steps + 1) / 2) if folding.parted else steps
+
+
+def operations_of(case: Case) -> list[tuple[str, Scope]]:
+    """Operations with their shapes, in the order in which a prediction asks for them.
+
+    Shapes that differ only by what the data decide are one, of mean sizes; those of no size are
+    left out. Raises as `recsim_train.evaluate.prediction.predict`.
+    """
+    simulated = simulation(case)
+    asked: list[tuple[str, Scope]] = []
+    simulated.run(settling(case.plan, simulated.folding), asked=asked)
+    shapes: dict[tuple[object, ...], list[Scope]] = {}
+    for name, scope in asked:
+        shape = signature(name, scope)
+        if shape.sizes:
+            shapes.setdefault((name, *shape.fixed()), []).append(scope)
+    return [(str(key[0]), _mean(scopes)) for key, scopes in shapes.items()]
+
+
+def times_of(case: Case) -> dict[str, ProcessTimes]:
+    """What each process's operations take on its host, the mean of some steps, by process.
+
+    Raises as `recsim_train.evaluate.prediction.predict`.
+    """
+    plan, cluster = case.plan, case.cluster
+    simulated = simulation(at(case, TIMES))
+    calls: dict[tuple[str, str], list[float]] = {}
+    steps = min(TIMES.steps.most or 0, plan.experiment.training.steps)
+    simulated.run(after(steps), calls=calls)
+    locked = simulated.runtime.pricing.locked
+    found = {
+        i.name: ProcessTimes(max(1, kind.cores // cluster.together(i.role)), {})
+        for i, kind in kinds_of(plan.instances, cluster).items()
+    }
+    for (process, what), (count, seconds) in calls.items():
+        if what in OPS:
+            whole, held = locked.get(what, (0.0, 0.0))
+            mean = seconds / count
+            share = held / whole if whole else 0.0
+            found[process].operations[what] = OperationTime(mean, mean * share)
+    return found
+
+
+def _mean(scopes: list[Scope]) -> Scope:
+    means: dict[str, Any] = {
+        name: float(f"{fmean(getattr(scope, name) for scope in scopes):.6g}") for name in VARYING
+    }
+    return replace(scopes[0], **means)

@@ -71,7 +71,7 @@ CAUSES = {
     "at_once": "whether frames pass a link at once after a pause, which the profile does not say "
     "(network.passes_at_once)",
 }
-"""What an interval is made of (`recsim_train.evaluate.unsure`), in words."""
+"""What an interval is made of (`recsim_train.evaluate.elasticity`), in words."""
 
 
 _UNSEEN = 0.0005

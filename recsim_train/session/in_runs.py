@@ -24,7 +24,7 @@ from recsim_train.config.cluster import Cluster, InRuns
 from recsim_train.config.experiment import Execution, Experiment
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.operations import operations_of
+from recsim_train.evaluate.simulations import operations_of
 from recsim_train.placement.build import build_plan
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 

@@ -230,7 +230,7 @@ class RunMaker:
         """What operations take on modelled hosts, where those are asked for. Raises UserError."""
         if job.plan.experiment.execution.compute == "real":
             return None
-        from recsim_train.evaluate.operations import times_of
+        from recsim_train.evaluate.simulations import times_of
 
         return times_of(job.case)
 

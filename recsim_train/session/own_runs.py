@@ -9,8 +9,8 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import OWN, OWN_QUICK, at
-from recsim_train.evaluate.operations import operations_of
 from recsim_train.evaluate.prediction import predict
+from recsim_train.evaluate.simulations import operations_of
 from recsim_train.results.statistics import standard_error
 from recsim_train.sim.pricing import Pricing
 from recsim_train.trace.ledger import Ledger, share_around

@@ -172,7 +172,7 @@ def _with_operations(
     from recsim_train.calibration.profile import UNSEEN
     from recsim_train.calibration.speed import Turns, short_reading
     from recsim_train.evaluate.case import Case
-    from recsim_train.evaluate.operations import operations_of
+    from recsim_train.evaluate.simulations import operations_of
 
     unmeasured = cluster.with_({"operations": None})
     rounds, seconds = _turns(len(plans), quick=quick)

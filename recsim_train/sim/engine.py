@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator
+from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,7 @@ import simpy
 from simpy.core import EmptySchedule
 from simpy.events import Timeout
 
-from recsim_train.sim.fluid.records import Kind
-from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.fluid.resources import Kind, Unshared
 from recsim_train.trace.garbage import collection_paused
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ Steps = Generator[Event, Any, Any]
 """What a process is made of: a generator that yields the events it waits for."""
 
 
-def once(event: Event) -> Steps:
-    """A wait for one event, which returns what it brings."""
-    return (yield event)
+def once(begin: Callable[[], Event]) -> Steps:
+    """A wait for the event that ``begin`` makes, which returns what it brings."""
+    return (yield begin())
 
 
 _ROUNDING = 1.0 + 1e-12
@@ -43,7 +43,7 @@ class Engine:
 
     def __init__(self, *, shared: bool = True) -> None:
         """``shared``: whether activities share resources; none does, and nothing is compiled,
-        where a run is only looked at (`recsim_train.sim.fluid.unshared`)."""
+        where a run is only looked at (`recsim_train.sim.fluid.resources`)."""
         self._env = simpy.Environment(0.0)
         self.shared = shared
         self.fluid: Fluid | Unshared = _solver() if shared else Unshared()
@@ -54,7 +54,7 @@ class Engine:
         self._outside: list[tuple[float, int, Callable[[], None]]] = []
         """Heap of (time, number, action) of `meanwhile`."""
         self._numbers = 0
-        self._settling: list[Callable[[], None]] = []
+        self._settling: dict[Callable[[], None], None] = {}
 
     def clock(self) -> float:
         """Seconds since the run started."""
@@ -84,9 +84,9 @@ class Engine:
         self._numbers += 1
 
     def before_time_moves(self, action: Callable[[], None]) -> None:
-        """Run ``action`` when all else of this instant has happened; it may start or stop
-        activities, and fires no event."""
-        self._settling.append(action)
+        """Run ``action`` once when all else of this instant has happened, however often it is asked
+        for; it may start or stop activities, and fires no event."""
+        self._settling[action] = None
 
     def process(self, steps: Steps) -> Event:
         """Start a process; its event fires with the generator's return value."""
@@ -94,17 +94,15 @@ class Engine:
 
     def activity(self, kind: Kind, work: float, delay: float = 0.0) -> Event:
         """Start ``work`` after ``delay``; fires when it is done. No work is done at once."""
-        event = Event(self._env)
-        if delay > 0.0 and work > 0.0:
-            if isinstance(self.fluid, Unshared):
-                self.fluid.start(kind, work, event, delay)
-                return event
-            start = self.fluid.start
-            Timeout(self._env, delay).callbacks.append(lambda _: start(kind, work, event))
-            return event
+        event, fluid = Event(self._env), self.fluid
         if work <= 0.0:
             return self.timeout(delay) if delay > 0.0 else event.succeed()
-        self.fluid.start(kind, work, event)
+        if delay <= 0.0:
+            fluid.start(kind, work, event)
+        elif isinstance(fluid, Unshared):
+            fluid.start(kind, work, event, delay)
+        else:
+            self.later(delay, partial(fluid.start, kind, work, event))
         return event
 
     def message(self, connection: int, size: float) -> Event:
@@ -128,29 +126,29 @@ class Engine:
         somebody waits for or to SimPy's next event, whichever comes first.
         """
         self._stopped = False
-        env, fluid, network = self._env, self.fluid, self.network or _Still()
+        env, fluid, network = self._env, self.fluid, self.network
         queue, step, outside = env._queue, env.step, self._outside
         try:
             while not self._stopped:
                 coming = queue[0][0] if queue else inf
                 if self._settling and coming > env._now:
-                    settling, self._settling = self._settling, []
+                    settling, self._settling = self._settling, {}
                     for action in settling:
                         action()
                 if outside and outside[0][0] <= coming:
-                    if not queue and fluid.idle and network.due == inf:
+                    if not queue and fluid.idle and (network is None or network.due == inf):
                         return
                     coming = outside[0][0]
                 if coming > env._now:
-                    moves = network.due
-                    if moves <= env._now:  # still this instant
+                    moves = inf if network is None else network.due
+                    if network and moves <= env._now:  # still this instant
                         self._fired(network.run(env._now)[1], env._now)
                         continue
                     soonest = min(coming, moves)
                     changes = fluid.changed or fluid.due <= soonest * _ROUNDING
                     if changes and self._fired(fluid.run(soonest), fluid.now):
                         continue
-                    if moves < coming:
+                    if network and moves < coming:
                         at, done = network.run(min(coming, fluid.due))
                         self._fired(done, at)
                         continue
@@ -181,16 +179,6 @@ class Engine:
             _fire(event)
             self.events += 1
         return bool(done)
-
-
-class _Still:
-    """A network over which nothing goes."""
-
-    due = inf
-
-    def run(self, until: float) -> tuple[float, list[object]]:
-        """Nothing happens."""
-        return until, []
 
 
 def _solver() -> Fluid:

@@ -27,9 +27,14 @@ def stream(seed: int, instance: str, purpose: str) -> np.random.Generator:
 
 
 def uniforms(generator: np.random.Generator) -> Iterator[float]:
-    """From 0 to 1, drawn many at once."""
+    """From 0 to 1."""
+    return _drawn(generator.random)
+
+
+def _drawn(draw: Callable[[int], NDArray[np.float64]]) -> Iterator[float]:
+    """Numbers of which ``draw`` makes so many at once."""
     while True:
-        yield from generator.random(_BLOCK).tolist()
+        yield from draw(_BLOCK).tolist()
 
 
 class Jitter:
@@ -89,16 +94,14 @@ class Jitter:
 def _lognormal(generator: np.random.Generator, deviation: float) -> Iterator[float]:
     """Mean 1 and this standard deviation."""
     sigma = sqrt(log(1.0 + deviation * deviation))
-    while True:
-        yield from generator.lognormal(-0.5 * sigma * sigma, sigma, _BLOCK).tolist()
+    return _drawn(lambda many: generator.lognormal(-0.5 * sigma * sigma, sigma, many))
 
 
 def _heavy(generator: np.random.Generator, tail: Tail) -> Iterator[float]:
     """Mean 1; of a Pareto law: P(factor > x) = (smallest / x) ** index."""
     if tail.distribution == "lognormal":
         assert tail.deviation is not None
-        yield from _lognormal(generator, tail.deviation)
-    assert tail.index is not None
-    smallest = (tail.index - 1.0) / tail.index
-    while True:
-        yield from ((1.0 + generator.pareto(tail.index, _BLOCK)) * smallest).tolist()
+        return _lognormal(generator, tail.deviation)
+    index = tail.index
+    assert index is not None
+    return _drawn(lambda many: (1.0 + generator.pareto(index, many)) * ((index - 1.0) / index))

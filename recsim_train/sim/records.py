@@ -1,8 +1,23 @@
 """What happened in a simulation: spans and totals per iteration, so that an early stop cuts them
-exactly; and books of the CPU seconds that activities take, as the executor keeps of real ones.
+exactly; books of the CPU seconds that activities take, as the executor keeps of real ones; and
+accounts of where the time of a training loop's effects goes.
 
 An activity is booked as a whole where it begins. Seconds are those of its work: what a cluster's
 ``contention`` takes from cores that are all busy shows as fewer cores busy, not as more seconds.
+
+Every effect of a loop is a chain: its own work, then what it waits for. Of requests that go out
+together the one that comes back last is the chain. An effect's seconds are
+
+- compute: work on a core, the loop's own and what servers did for it, as long as it takes alone;
+- transfer: latency, and bytes at the rate that they would have alone;
+- waiting: until others are where the loop is, or have made what it needs (members of a collective,
+  trainers that update together, readers, the other end of a queue);
+- queueing: everything else, which is what sharing costs: cores, interpreter locks and NICs that
+  others used too, and requests that stood in line.
+
+Beside the parts stands the `Account.least` that an iteration takes: its own work, and of every
+chain what is left of its work and transfer when all that the loop did meanwhile hides some of it.
+Of a chain that hid in part the parts are shared out, so that they say nothing for certain.
 """
 
 from __future__ import annotations
@@ -12,9 +27,87 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import zip_longest
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 from recsim_train.trace.ledger import Booked, Key
 from recsim_train.trace.record import Iteration, Span, Sync, Total, TotalKey, loop_of
+
+COMPUTE, QUEUEING, TRANSFER, WAITING = range(4)
+PARTS = ("compute", "queueing", "transfer", "waiting")
+
+Split = list[float]
+"""Seconds by part, in the order of `PARTS`."""
+
+
+class Chain(NamedTuple):
+    """What one request that was waited for consisted of, seconds."""
+
+    compute: float
+    transfer: float
+    waiting: float
+    total: float
+
+
+class Account:
+    """The effects of one loop."""
+
+    __slots__ = ("_certain", "_first", "effects", "least", "now")
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        """Iterations before this one do not count."""
+        self.effects: dict[str, Split] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
+        self.now: Split = [0.0, 0.0, 0.0, 0.0]
+        """Of the effect that goes on."""
+        self.least: dict[int, float] = {}
+        """By iteration: seconds that it takes even where nothing is shared and nobody is late."""
+        self._certain = 0.0
+
+    def take(self, part: int, seconds: float) -> None:
+        """Work or transfer that nothing hides."""
+        self.now[part] += seconds
+        self._certain += seconds
+
+    def blame(self, waited: float, chain: Chain | None) -> None:
+        """Share out the time until the last of some requests was done.
+
+        What the loop did itself meanwhile is no wait, so that a chain may be longer than that.
+        """
+        if chain is None or chain.total <= 0.0:
+            return
+        self._certain += max(0.0, chain.compute + chain.transfer - (chain.total - waited))
+        share = min(1.0, waited / chain.total)
+        self.now[COMPUTE] += share * chain.compute
+        self.now[TRANSFER] += share * chain.transfer
+        self.now[WAITING] += share * chain.waiting
+
+    def close(self, effect: str, iteration: int, seconds: float) -> None:
+        """An effect is over."""
+        now = self.now
+        self.now = [0.0, 0.0, 0.0, 0.0]
+        certain, self._certain = self._certain, 0.0
+        if iteration < self._first:
+            return
+        self.least[iteration] = self.least.get(iteration, 0.0) + certain
+        now[QUEUEING] += seconds - sum(now)
+        if now[QUEUEING] < 0.0:  # own work that went on while the chain did: it hid behind it
+            now[TRANSFER] = max(0.0, now[TRANSFER] + now[QUEUEING])
+            now[QUEUEING] = 0.0
+        known = self.effects[effect]
+        for part, value in enumerate(now):
+            known[part] += value
+
+
+def merged(accounts: Iterable[Account]) -> dict[str, Split]:
+    """The sums of several loops' effects."""
+    found: dict[str, Split] = {}
+    for account in accounts:
+        for effect, split in account.effects.items():
+            known = found.setdefault(effect, [0.0, 0.0, 0.0, 0.0])
+            for part, value in enumerate(split):
+                known[part] += value
+    return found
+
 
 _MOST_SPANS = 500_000
 """Of all processes together: some hundred MB."""
@@ -23,11 +116,10 @@ _MOST_SPANS = 500_000
 class Series:
     """Effects of one kind of one loop, or requests served for it."""
 
-    __slots__ = ("_kept", "_records", "by_iteration", "key")
+    __slots__ = ("_records", "by_iteration", "key")
 
-    def __init__(self, records: Records, key: TotalKey, kept: list[int]) -> None:
-        """``kept``: how many spans of its process there are."""
-        self._records, self._kept = records, kept
+    def __init__(self, records: Records, key: TotalKey) -> None:
+        self._records = records
         self.key = key
         self.by_iteration: dict[int, Total] = defaultdict(Total)
 
@@ -37,12 +129,12 @@ class Series:
         total.count += 1
         total.seconds += end - start
         total.bytes += payload
-        records, kept = self._records, self._kept
-        if kept[0] >= records.max_spans or len(records.spans) >= _MOST_SPANS:
+        records = self._records
+        instance, loop, effect, name = self.key
+        if records.kept[instance] >= records.max_spans or len(records.spans) >= _MOST_SPANS:
             records.dropped_spans += 1
             return
-        kept[0] += 1
-        instance, loop, effect, name = self.key
+        records.kept[instance] += 1
         records.spans.append(Span(instance, loop, iteration, effect, name, start, end, payload))
 
 
@@ -52,7 +144,8 @@ class Records:
     def __init__(self, max_spans: int) -> None:
         self.max_spans = max_spans
         """Of one process."""
-        self._kept: dict[str, list[int]] = {}
+        self.kept: Counter[str] = Counter()
+        """By process: how many spans of it there are."""
         self._series: dict[TotalKey, Series] = {}
         self.spans: list[Span] = []
         self.dropped_spans = 0
@@ -66,7 +159,7 @@ class Records:
         key = TotalKey(instance, loop, effect, name)
         found = self._series.get(key)
         if found is None:
-            found = self._series[key] = Series(self, key, self._kept.setdefault(instance, [0]))
+            found = self._series[key] = Series(self, key)
         return found
 
     def done(self) -> Counter[tuple[str, str, str]]:

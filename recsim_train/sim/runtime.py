@@ -21,23 +21,22 @@ from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.jitter import Jitter
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime
-from recsim_train.sim.messages.dense import DenseRuntime
-from recsim_train.sim.messages.embedding import EmbeddingRuntime
 from recsim_train.sim.messages.readers import Readers
 from recsim_train.sim.messages.services import Service
 from recsim_train.sim.messages.serving import Connection, Rendezvous, ServingThread
+from recsim_train.sim.messages.shards import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.records import Records
 from recsim_train.sim.trainer import NetRuntime, Trainer
 from recsim_train.sim.why.usage import Snapshot
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.registry import create
+from recsim_train.trace.progress import Meter
 
 _GOLDEN = 0.6180339887498949
 """Multiples of it, modulo 1, are spread evenly however many there are."""
@@ -48,9 +47,10 @@ class DeadlockError(RunFailed):
 
 
 class Runtime:
-    """One simulated run; it follows the `recsim_train.sim.loop.Course` of its loops.
+    """One simulated run; it follows the `recsim_train.sim.world.Course` of its loops.
 
     ``strategies``: one per trainer; none: made from the plan's choice.
+    ``progress``: is told iterations done, and those of all loops.
     ``on_step``: called with k whenever all training loops have completed k iterations.
     ``replay``: of the trainers' caches, where the strategy asks for one.
     ``folding``: which trainers stand for others; none: each is simulated. ``shared``: as of
@@ -67,7 +67,7 @@ class Runtime:
         *,
         iterations: int,
         strategies: Sequence[Strategy] | None = None,
-        on_iteration: Callable[[], None] | None = None,
+        progress: Meter | None = None,
         on_step: Callable[[int], None] | None = None,
         replay: CacheSteps | None = None,
         folding: Folding | None = None,
@@ -118,7 +118,7 @@ class Runtime:
         """When the first training loop has completed all of its iterations."""
         self.closings: dict[int, Snapshot] = {}
         """When all training loops have completed k iterations, by k."""
-        self._on_iteration = on_iteration
+        self._progress = progress
         self._on_step = on_step
         self._reached: dict[int, int] = {}
         self._counting = 0
@@ -260,8 +260,9 @@ class Runtime:
     def completed(self, loop: LoopState) -> None:
         """A training loop's iteration is over."""
         self.trainers[loop.loop.trainer].progress.ended()
-        if self._on_iteration is not None:
-            self._on_iteration()
+        if self._progress is not None:
+            done = len(self.records.iterations)
+            self._progress(done, self.iterations * len(self.training))
         if loop.completed == self.iterations and self.first_done is None:
             self.first_done = self._snapshot()
         reached = self._reached[loop.completed] = self._reached.get(loop.completed, 0) + 1

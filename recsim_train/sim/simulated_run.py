@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import RunFailed
@@ -26,13 +26,9 @@ from recsim_train.trace.record import Iteration, Outcome, Throughput
 from recsim_train.workload.compression import compressed
 from recsim_train.workload.scope import Scope
 
-
-class Until(Protocol):
-    """When a simulation may stop."""
-
-    def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
-        """Whether it may now that all loops have ``counted`` counted iterations. ``estimate``: what
-        it then says of the throughput."""
+Until = Callable[[int, Callable[[int], Throughput]], bool]
+"""Whether a simulation may stop now that all loops have so many counted iterations; what a number
+of these says of the throughput is told by the second."""
 
 
 class SimulatedRun:
@@ -64,7 +60,6 @@ class SimulatedRun:
         self._all: list[Iteration] = []
         self.booked: Booked = {}
         """CPU seconds of the counted window, once its bounds are known."""
-        """The resource that is used most, of those that training waits for; None: not known yet."""
 
     def run(
         self,
@@ -91,7 +86,7 @@ class SimulatedRun:
             if completed == total or runtime.machines.there.changing or runtime.first_done:
                 return
             counted = completed - warmup
-            if until.reached(counted, self.within):
+            if until(counted, self.within):
                 enough = counted
                 runtime.stop()
 
@@ -158,17 +153,12 @@ class SimulatedRun:
         self, progress: Meter | None, on_step: Callable[[int], None], **how: Any
     ) -> Runtime:
         """Of one run; ``how``: as of `Runtime`."""
-
-        def on_iteration() -> None:
-            if progress is not None:
-                progress(len(runtime.records.iterations), self.total * len(runtime.training))
-
         self.runtime = runtime = Runtime(
             self.plan,
             self.cluster,
             self.counts,
             iterations=self.total,
-            on_iteration=on_iteration,
+            progress=progress,
             on_step=on_step,
             replay=self.replay,
             folding=self.folding,
@@ -265,18 +255,13 @@ class SimulatedRun:
         facts.over_time = usage.over_time(runtime.engine.fluid.resources, runtime.snapshots())
 
 
-class After(NamedTuple):
-    """`Until` each loop has so many counted iterations."""
-
-    steps: int
-
-    def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
-        """As `Until.reached`."""
-        return counted == self.steps
+def after(steps: int) -> Until:
+    """Once each loop has so many counted iterations."""
+    return lambda counted, _: counted == steps
 
 
 class Steady:
-    """`Until` the estimate has settled, decided after each step of all training loops."""
+    """`Until` where the estimate has settled, decided after each step of all training loops."""
 
     def __init__(self, precision: float, least: int, growth: float | None) -> None:
         """``precision``: half of the 95 % interval that is narrow enough, relative; 0: every step
@@ -284,8 +269,8 @@ class Steady:
         many there are at the next look; None: the first one is the last."""
         self._precision, self._next, self._growth = precision, least, growth
 
-    def reached(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
-        """As `Until.reached`."""
+    def __call__(self, counted: int, estimate: Callable[[int], Throughput]) -> bool:
+        """As `Until`."""
         if self._precision <= 0.0 or counted < self._next:
             return False
         if self._growth is None:

@@ -12,8 +12,7 @@ from recsim_train.placement.program import Segment, TaggedNet, segment_of
 from recsim_train.sim.ghosts import Ghost, GhostBlock, GhostDense, GhostParts, GhostPass, GhostRows
 from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime
-from recsim_train.sim.messages.dense import DenseRuntime
-from recsim_train.sim.messages.embedding import EmbeddingRuntime
+from recsim_train.sim.messages.shards import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
 from recsim_train.sim.world import World
 from recsim_train.strategy.values import Batch, NetGradients
@@ -42,17 +41,15 @@ class NetRuntime:
     def open(self, _: Batch, rows: GhostRows) -> Ghost:
         return GhostPass(rows.ids), self._work("net_open")
 
-    def forward(self, _: GhostPass, cut: int) -> Ghost:
-        return self._crossing("net_forward", cut), self._work("net_forward", cut)
+    def send(self, name: str, cut: int) -> Ghost:
+        """A pass up to a cut, and what crosses it."""
+        out = self._segment(name, cut).out
+        crossing = GhostBlock(out) if isinstance(out, int) else GhostParts(out)
+        return crossing, self._work(name, cut)
 
-    def receive(self, _: GhostPass, cut: int, __: GhostBlock | GhostParts) -> Ghost:
-        return None, self._work("net_receive", cut)
-
-    def backward(self, _: GhostPass, cut: int) -> Ghost:
-        return self._crossing("net_backward", cut), self._work("net_backward", cut)
-
-    def take_back(self, _: GhostPass, cut: int, __: GhostBlock | GhostParts) -> Ghost:
-        return None, self._work("net_return", cut)
+    def receive(self, name: str, cut: int) -> Ghost:
+        """What has crossed a cut is taken up."""
+        return None, self._work(name, cut)
 
     def gradients(self, tape: GhostPass) -> Ghost:
         # with the moves that were kept back
@@ -88,10 +85,6 @@ class NetRuntime:
         segment = self._segment(name, cut)
         return {"pieces": segment.pieces, "numbers": segment.numbers}
 
-    def _crossing(self, name: str, cut: int) -> GhostBlock | GhostParts:
-        out = self._segment(name, cut).out
-        return GhostBlock(out) if isinstance(out, int) else GhostParts(out)
-
 
 @dataclass(eq=False)
 class Trainer:
@@ -116,4 +109,4 @@ class Trainer:
     def whole(self) -> GhostDense:
         """All dense parameters of its replica."""
         elements = shape.dense_parameters(self.world.model)
-        return GhostDense(elements, elements * shape.value_bytes(self.world.model))
+        return GhostDense(elements, elements * self.world.value_bytes)

@@ -2,7 +2,7 @@
 
 An operation is declared here once: its name, what it takes, what it returns, one line of meaning.
 Three tables have an entry under the same name: what it costs (`recsim_train.workload.operations`),
-what sizes come out of it (`recsim_train.sim.operations`) and how it is really done
+what sizes come out of it (`recsim_train.sim.perform`) and how it is really done
 (`recsim_train.executor.operations`). A test compares them.
 """
 

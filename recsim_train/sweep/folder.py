@@ -16,9 +16,8 @@ from typing import Any
 
 from recsim_train.config.dump import plain, resolved
 from recsim_train.config.errors import UserError
-from recsim_train.evaluate.evaluator import evaluate
+from recsim_train.evaluate.evaluator import Memo, entries, evaluate
 from recsim_train.evaluate.levels import FINAL
-from recsim_train.evaluate.memo import Memo, entries
 from recsim_train.report import naming
 from recsim_train.report.caveats import elsewhere
 from recsim_train.results.commands import repeatable

@@ -438,7 +438,7 @@ class Facts:
     profile says nothing of them."""
     calibration_errors: dict[str, float] = field(default_factory=dict)
     """Relative standard errors of the throughput that it is made of, in quadrature, by cause
-    (`recsim_train.evaluate.unsure`); empty: as above, or an older run."""
+    (`recsim_train.evaluate.elasticity`); empty: as above, or an older run."""
     what_if: WhatIf | None = None
     rented: Rented | None = None
     """None: not all hosts have a price."""

@@ -239,7 +239,10 @@ def test_a_search_that_knows_no_speed_yet_goes_on_from_its_bounds(
         "recommend", "small.yaml", "--cluster", REFERENCE, "--set", "cluster.colocate=false",
         "--hosts", "4", "--jobs", "1",
     )  # fmt: skip
-    when = ("recsim_train.evaluate.memo", "writing")  # first the file's head, then a bound each
+    when = (
+        "recsim_train.evaluate.evaluator",
+        "writing",
+    )  # first the file's head, then a bound each
     done = signalled(folder, *words, when=when, number=signal.SIGTERM, call=call)
     assert done.returncode == 143, done.stderr
     again = f"recsim-train {' '.join(words)}"

@@ -137,8 +137,8 @@ def test_report(finished: Path) -> None:
 
 
 def test_resume_runs_only_what_is_missing(swept: tuple[Path, Any], finished: Path) -> None:
+    from recsim_train.evaluate.evaluator import Memo
     from recsim_train.evaluate.levels import FINAL
-    from recsim_train.evaluate.memo import Memo
     from recsim_train.sweep.folder import read_sweep
 
     folder, first = finished, swept[1]["points"]

@@ -26,7 +26,7 @@ from recsim_train.executor.process.launch import execute
 from recsim_train.executor.runtime import PERFORM as EXECUTED
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.operations import GHOSTS
+from recsim_train.sim.perform import GHOSTS
 from recsim_train.sim.perform import PERFORM as SIMULATED
 from recsim_train.strategy import effects
 from recsim_train.strategy.operations import OPERATIONS

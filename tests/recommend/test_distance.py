@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.designs.distance import FASTEST_LINK, MOST_HOSTS, distances
+from recsim_train.designs.measured import FASTEST_LINK, MOST_HOSTS, distances
 from recsim_train.designs.searching import Design
 from tests.recommend.conftest import Spaces
 

@@ -17,9 +17,8 @@ from recsim_train.designs.answer import answer_document, answer_of, evaluated
 from recsim_train.designs.searching import Searcher
 from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.case import Case
-from recsim_train.evaluate.evaluator import Simulator, evaluate
+from recsim_train.evaluate.evaluator import Memo, Simulator, evaluate
 from recsim_train.evaluate.levels import BOUND, FINAL, INTERVAL, RUNGS, SCREEN, Level
-from recsim_train.evaluate.memo import Memo
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
 from recsim_train.session.caller import NOBODY, Caller
 from tests.recommend.conftest import Spaces, Studies

@@ -16,7 +16,7 @@ from recsim_train.evaluate.asymptotic import AsymptoticBounds, asymptotic_bounds
 from recsim_train.evaluate.levels import BOUND
 from recsim_train.session.job import Job
 from recsim_train.sim.fluid import core
-from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.fluid.resources import Unshared
 from recsim_train.sim.simulated_run import SimulatedRun
 from tests.simulated import folding_of, simulate
 
@@ -209,25 +209,20 @@ def test_two_on_one_resource_are_as_fast_as_one(fluid: Unshared) -> None:
 
 def test_what_has_run_for_a_while_has_used_as_much(fluid: Unshared) -> None:
     kind = fluid.kind([(fluid.resource("cores", 1.0), 1.0)], cap=0.5)
-    activity = fluid.add(kind, 1.0)
+    fluid.start(kind, 1.0)
     fluid.now = 1.5
     assert fluid.used() == [0.75]
-    assert fluid.remove(activity) == 0.25
-    assert fluid.used() == [0.75]
-    assert fluid.due == inf
 
 
 def test_what_begins_later_uses_nothing_before(fluid: Unshared) -> None:
     kind = fluid.kind([(fluid.resource("link", 2.0), 1.0)])
     fluid.start(kind, 4.0, "late", 1.0)
-    other = fluid.add(kind, 2.0)
-    assert fluid.due == 1.0
+    assert fluid.due == 3.0
     fluid.now = 0.5
-    assert fluid.used() == [1.0]
-    assert fluid.remove(other) == 1.0
+    assert fluid.used() == [0.0]
     fluid.now = 2.0
-    assert fluid.used() == [3.0]
-    assert (fluid.run(inf), fluid.now, fluid.used()) == (["late"], 3.0, [5.0])
+    assert fluid.used() == [2.0]
+    assert (fluid.run(inf), fluid.now, fluid.used()) == (["late"], 3.0, [4.0])
 
 
 def test_a_slow_host_is_slow(fluid: Unshared) -> None:

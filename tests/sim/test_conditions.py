@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from recsim_train.config.topology import Traffic
-from recsim_train.sim.cluster.conditions import HostCondition, LinkCondition, constant_share
+from recsim_train.sim.cluster.faults import HostCondition, LinkCondition, constant_share
 
 
 class Capacities:

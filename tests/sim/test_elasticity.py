@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, log, sqrt
+from math import exp, hypot, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.elasticity import (
     STEP,
     Elasticities,
+    Spent,
     _Short,
+    causes,
     plackett_burman,
 )
-from recsim_train.evaluate.unsure import Spent, causes
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import sentences, telling
 from recsim_train.sim.folding import Folding
@@ -117,16 +118,18 @@ def test_errors_of_prices_carry_to_the_throughput(plans: Plans, clusters: Cluste
     costs = cluster.costs.model_copy(update={"gemm_flop": unsure})
     plan = plans()
     found = answers(plan, cluster.model_copy(update={"costs": costs}))
-    assert found.uncertainty == pytest.approx(0.05)
-    low, high = found.interval(1000.0)
-    assert (low, high) == pytest.approx((1000 * exp(-1.96 * 0.05), 1000 * exp(1.96 * 0.05)))
+    assert hypot(*found.causes.values()) == pytest.approx(0.05)
+    facts = Facts()
+    found.say(facts, 1000.0, 1)
+    ends = 1000 * exp(-1.96 * 0.05), 1000 * exp(1.96 * 0.05)
+    assert facts.calibration_ci95 == pytest.approx(ends)
     both = costs.model_copy(update={"effect": priced_at(1e-4, "10 %")})
     found = answers(plan, cluster.model_copy(update={"costs": both}))
     parts = [
         log(1 + found.changes[f"costs.{n}"]) / log(1 + STEP) * u
         for n, u in (("gemm_flop", 0.05), ("effect", 0.1))
     ]
-    assert found.uncertainty == pytest.approx(sqrt(sum(p * p for p in parts)), rel=0.01)
+    assert hypot(*found.causes.values()) == pytest.approx(sqrt(sum(p * p for p in parts)), rel=0.01)
 
 
 def test_what_is_resolved_is_not_drowned_by_what_is_not(clusters: Clusters) -> None:

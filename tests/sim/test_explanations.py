@@ -10,9 +10,9 @@ import pytest
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput, throughput_within
-from recsim_train.sim.accounts import COMPUTE, QUEUEING, TRANSFER, WAITING, Account, Chain
 from recsim_train.sim.fluid.solver import Fluid
 from recsim_train.sim.pricing import Pricing
+from recsim_train.sim.records import COMPUTE, QUEUEING, TRANSFER, WAITING, Account, Chain
 from recsim_train.sim.why.usage import by_class, over_time
 from recsim_train.trace.binding import class_of
 from recsim_train.trace.facts import Busiest, CriticalPath

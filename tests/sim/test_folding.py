@@ -20,7 +20,7 @@ from recsim_train.placement.plan import Plan
 from recsim_train.results.interval import interval
 from recsim_train.results.statistics import Z95
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.simulated_run import After, SimulatedRun
+from recsim_train.sim.simulated_run import SimulatedRun, after
 from recsim_train.trace.record import Outcome
 from tests.simulated import folding_of, simulate
 
@@ -391,7 +391,7 @@ def test_what_folding_changes_is_seen_over_the_same_steps(
     rates, counts = [], None
     for trainers in (found.simulated, found.half.simulated):
         run = SimulatedRun(plan, cluster, Folding(24, trainers, parted=True), counts)
-        run.run(After(steps) if rates else settling(plan, run.folding))
+        run.run(after(steps) if rates else settling(plan, run.folding))
         counts = run.counts
         rates.append(run.within(steps).examples_per_second or 0.0)
     assert found.error == pytest.approx(abs(rates[1] / rates[0] - 1.0), rel=1e-9)

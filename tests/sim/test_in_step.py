@@ -91,7 +91,7 @@ def test_the_interval_holds_both_where_the_profile_does_not_say(
     plans: Plans, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_links = {"fifo": 0.0, "fair": 0.0}  # so that it is the queue alone
-    monkeypatch.setattr("recsim_train.evaluate.unsure.UNSURE", no_links)
+    monkeypatch.setattr("recsim_train.evaluate.elasticity.UNSURE", no_links)
     known = Calibration(date="2026-11-01", machine="", own_error="0.1 %")
     found = {}
     for said_queue in (None, "fifo"):

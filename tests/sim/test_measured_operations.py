@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from math import hypot
 from typing import Any
 
 import pytest
@@ -285,7 +286,9 @@ def test_their_own_errors_make_the_interval(
     without = elasticities(plan, unsure, counts, 10)
     assert found.changes["operations"] < -0.01
     assert "operations" not in without.changes
-    assert found.uncertainty < 0.5 * without.uncertainty
+    causes = (each.causes.values() for each in (found, without))
+    unsure_by, unsure_without = (hypot(*errors) for errors in causes)
+    assert unsure_by < 0.5 * unsure_without
 
 
 # ---------------------------------------------------------------- signatures

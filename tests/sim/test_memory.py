@@ -11,8 +11,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Checkpoint, Execution, Table
 from recsim_train.placement.plan import Plan
 from recsim_train.sim.host.memory import PROCESS_BYTES, MemoryUse, memory_uses
-from recsim_train.sim.host.memory_check import check_machine, check_memory, memory_check
-from recsim_train.sim.host.sizing import smallest
+from recsim_train.sim.host.memory_check import check_machine, check_memory, memory_check, smallest
 from tests.simulated import simulate
 
 Plans = Callable[..., Plan]

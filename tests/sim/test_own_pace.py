@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from recsim_train.evaluate.asymptotic import asymptotic_bounds
-from recsim_train.sim.why.own_pace import _most
+from recsim_train.sim.why.bounds import _most
 from tests.sim.test_asymptotic import job
 from tests.simulated import simulate
 

@@ -9,10 +9,9 @@ import pytest
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.evaluate import asymptotic
-from recsim_train.evaluate.asymptotic import asymptotic_bounds
+from recsim_train.evaluate.asymptotic import RemoteShards, asymptotic_bounds, with_remote_shards
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import BOUND, at
-from recsim_train.evaluate.remote_shards import RemoteShards, with_remote_shards
 from recsim_train.placement.plan import Plan
 from tests.simulated import simulate
 

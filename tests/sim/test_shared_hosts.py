@@ -18,8 +18,7 @@ from recsim_train.report.naming import bottleneck
 from recsim_train.results.row import cores_of
 from recsim_train.sim.cluster.hosts import busy_cores, rented, sites_of
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.host.memory_check import check_memory, memory_check
-from recsim_train.sim.host.sizing import smallest
+from recsim_train.sim.host.memory_check import check_memory, memory_check, smallest
 from recsim_train.sim.messages.gloo_group import Exchanged
 from recsim_train.trace.record import Outcome
 from tests.sim.machine_world import World, move

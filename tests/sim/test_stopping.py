@@ -50,7 +50,7 @@ def test_it_ends_when_half_the_interval_is_within_the_precision(plans: Plans) ->
     assert 0.05 < half < 0.5
     for wanted, ends in ((0.98 * half, False), (1.02 * half, True)):
         rule = steady(plans, precision=f"{100 * wanted} %", minimum_steps=100)
-        assert rule.reached(400, partial(overall, iterations=iterations)) is ends
+        assert rule(400, partial(overall, iterations=iterations)) is ends
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_many_loops_need_fewer_steps_of_each(plans: Plans, trainers: int, least:
     }  # fmt: skip
     now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(200)]
     rule = steady(plans, trainers, **settings)
-    assert not rule.reached(least - 1, partial(overall, iterations=now))
-    assert rule.reached(least, partial(overall, iterations=now))
+    assert not rule(least - 1, partial(overall, iterations=now))
+    assert rule(least, partial(overall, iterations=now))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_many_loops_that_stand_for_others_count_for_them(
 def test_no_precision_runs_every_step(plans: Plans) -> None:
     now = [Iteration("trainer[0].worker[0]", n, 1.0 * n, n + 1.0) for n in range(500)]
     rule = steady(plans, precision="0 %")
-    assert not rule.reached(400, partial(overall, iterations=now))
+    assert not rule(400, partial(overall, iterations=now))
 
 
 def test_a_prediction_of_every_step_leaves_the_warm_up_out(

@@ -16,7 +16,7 @@ from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.prices import KERNEL_PRIORS, Prices, fit_kernels
 from recsim_train.config.cluster import Calibration, Cluster, Costs, Price, Queue
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds, MeasuredOperation
-from recsim_train.evaluate.unsure import Spent, causes
+from recsim_train.evaluate.elasticity import Spent, causes
 from recsim_train.placement.plan import Plan
 from recsim_train.report.what_if import CAUSES, made_of
 from recsim_train.results.row import Row

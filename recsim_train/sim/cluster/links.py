@@ -10,8 +10,8 @@ from recsim_train.config.cluster import Network as Described
 from recsim_train.config.cluster import Queue
 from recsim_train.config.frames import FRAME, SEGMENT
 from recsim_train.sim.engine import Engine
-from recsim_train.sim.fluid.records import Resource
-from recsim_train.sim.host.process import Process, Route, between
+from recsim_train.sim.fluid.resources import Resource
+from recsim_train.sim.host.process import Process, Route, passes
 from recsim_train.sim.network.network import FrameNetwork, Hop
 
 UNSURE: Final[Mapping[Queue, float]] = {"fifo": 0.063, "fair": 0.078}
@@ -43,14 +43,12 @@ class Links:
 
     def _hops(self, source: Process, target: Process, route: Route) -> list[Hop]:
         """What lies on the way from one process to another on another host."""
-        links = [(source.send, route.flows / source.standing)]
-        links += between(source, target, route.flows)
-        hops = [
-            Hop(self._queue(link, target.host.name, begins=link is source.send), copies)
-            for link, copies in links
-        ]
-        copies = route.flows / target.standing
-        return [*hops, Hop(self._queue(target.receive, source.host.name), copies)]
+        hops = []
+        for link, copies in passes(source, target, route.flows):
+            peer = source if link is target.receive else target
+            queue = self._queue(link, peer.host.name, begins=link is source.send)
+            hops.append(Hop(queue, copies))
+        return hops
 
     def _queue(self, link: Resource, peer: str, *, begins: bool = False) -> int:
         """That of a link for a peer, where each has one."""

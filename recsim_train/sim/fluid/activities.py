@@ -4,37 +4,29 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid.chains import append
+from recsim_train.sim.fluid.chains import append, unlink
 from recsim_train.sim.fluid.clocks import enlist, leave, sync, touch
-from recsim_train.sim.fluid.heaps import merge, pop
 from recsim_train.sim.fluid.layout import (
-    A_CHILD,
     A_FINISH,
-    A_GROUP,
-    A_SERIAL,
-    A_SIBLING,
-    A_WORDS,
+    A_KIND,
+    A_NEXT,
     A_WORK,
     DIGITS,
     DIRTY_RESOURCES,
-    DONE,
-    FREE_ACTIVITY,
-    G_LEFT,
-    G_NEXT,
     K_CAP,
     K_CLOCK,
     K_COUNT,
+    K_FIRST,
     K_HOT,
+    K_LAST,
     K_LEVEL,
     K_PACED,
     K_PLAIN,
     K_RATE,
-    K_ROOT,
     K_SINCE,
     K_STARTS,
     K_USES,
     K_WEIGHT,
-    PACED,
     R_CAP_LOW,
     R_CAPACITY,
     R_COUNT,
@@ -47,8 +39,6 @@ from recsim_train.sim.fluid.layout import (
     R_TOUCHES,
     R_USED,
     R_USERS,
-    SERIAL,
-    TOP,
     Floats,
     Ints,
     compiled,
@@ -91,7 +81,6 @@ def _keep_pace(f: Floats, i: Ints, kind: int) -> None:
 @entry
 def set_pace(f: Floats, i: Ints, resource: int, pace: float) -> None:
     """The pace of a resource changes, and with it the caps of those that use it."""
-    i[PACED] = 1
     f[resource + R_PACE] = pace
     for at in users_of(i, resource):
         kind = i[at]
@@ -121,7 +110,7 @@ def change(f: Floats, i: Ints, kind: int, by: int, now: float) -> None:
     """The number of a kind's activities changes."""
     before = i[kind + K_COUNT]
     count = before + by
-    if before == 0 and i[PACED]:
+    if before == 0:
         _keep_pace(f, i, kind)
     i[kind + K_COUNT] = count
     weight, level = f[kind + K_WEIGHT], f[kind + K_LEVEL]
@@ -162,45 +151,43 @@ def change(f: Floats, i: Ints, kind: int, by: int, now: float) -> None:
 
 
 @compiled
-def start(f: Floats, i: Ints, now: float, kind: int, work: float, group: int) -> None:
+def start(f: Floats, i: Ints, now: float, activity: int) -> None:
     """Start an activity now."""
+    kind = i[activity + A_KIND]
     if i[kind + K_COUNT]:
         sync(f, i, kind, now)
     else:
         f[kind + K_CLOCK] = f[kind + K_RATE] = f[kind + K_STARTS] = 0.0
         f[kind + K_SINCE] = now
-        i[kind + K_ROOT] = 0
-    activity = i[FREE_ACTIVITY]
-    if activity:
-        i[FREE_ACTIVITY] = i[activity + A_SIBLING]
-    else:
-        activity = i[TOP]
-        i[TOP] += A_WORDS
     clock = f[kind + K_CLOCK]
-    f[activity + A_FINISH] = clock + work
-    f[activity + A_WORK] = work
-    i[activity + A_SERIAL] = i[SERIAL]
-    i[SERIAL] += 1
-    i[activity + A_GROUP] = group
-    i[activity + A_CHILD] = i[activity + A_SIBLING] = 0
-    root = i[kind + K_ROOT]
-    i[kind + K_ROOT] = merge(f, i, root, activity) if root else activity
+    f[activity + A_FINISH] = clock + f[activity + A_WORK]
+    _line_up(f, i, kind, activity)
     f[kind + K_STARTS] += clock
     change(f, i, kind, 1, now)
 
 
 @compiled
-def end(f: Floats, i: Ints, kind: int, charged: float) -> None:
-    """Take away the activity that finishes first, of whose work ``charged`` was done."""
-    activity = i[kind + K_ROOT]
+def _line_up(f: Floats, i: Ints, kind: int, activity: int) -> None:
+    """Put an activity among those of its kind, by when it finishes; equals in order of start."""
+    finish, first = f[activity + A_FINISH], i[kind + K_FIRST]
+    if first == 0 or f[i[kind + K_LAST] + A_FINISH] <= finish:
+        append(i, kind + K_FIRST, activity, A_NEXT)
+        return
+    before, at = 0, first
+    while f[at + A_FINISH] <= finish:
+        before, at = at, i[at + A_NEXT]
+    i[activity + A_NEXT] = at
+    i[before + A_NEXT if before else kind + K_FIRST] = activity
+
+
+@compiled
+def end(f: Floats, i: Ints, kind: int, before: int, activity: int, charged: float) -> None:
+    """Take away the activity that finishes after ``before`` (0: that finishes first), of whose
+    work ``charged`` was done."""
     f[kind + K_STARTS] -= f[activity + A_FINISH] - f[activity + A_WORK]
     uses = i[kind + K_USES]
     use = kind + K_HOT
     for _ in range(uses):
         f[i[use] + R_USED] += charged * f[use + 2 * uses]
         use += 2
-    group = i[activity + A_GROUP]
-    i[group + G_LEFT] -= 1
-    if i[group + G_LEFT] == 0:
-        append(i, DONE, group, G_NEXT)
-    i[kind + K_ROOT] = pop(f, i, activity)
+    unlink(i, kind + K_FIRST, before, activity, A_NEXT)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from recsim_train.sim.fluid.heaps import cancel_due, set_due
+from recsim_train.sim.fluid.chains import set_due
 from recsim_train.sim.fluid.layout import (
     A_FINISH,
     DIRTY_KINDS,
@@ -18,21 +18,17 @@ from recsim_train.sim.fluid.layout import (
     K_CAP,
     K_CLOCK,
     K_DIRTY,
-    K_ENTRY,
+    K_FIRST,
     K_KEY,
     K_NEXT_DIRTY,
     K_RATE,
-    K_ROOT,
     K_SINCE,
     K_WEIGHT,
     R_CLOCK,
-    R_DUE,
-    R_ENTRY,
     R_FIRST_KEY,
     R_FIRST_KIND,
     R_HELD,
     R_LEVEL,
-    R_PLACE,
     R_SINCE,
     R_STALE,
     Floats,
@@ -84,13 +80,13 @@ def leave(f: Floats, i: Ints, kind: int, now: float) -> None:
             f[at + R_FIRST_KEY] = inf
             i[at + R_FIRST_KIND] = 0
             i[at + R_STALE] = 0
-            cancel_due(f, i, at + R_ENTRY)
+            set_due(f, i, -at, inf)
         elif i[at + R_FIRST_KIND] == kind:
             i[at + R_STALE] = 1
         i[kind + K_AT] = 0
         f[kind + K_SINCE] = now
     else:
-        cancel_due(f, i, kind + K_ENTRY)
+        set_due(f, i, kind, inf)
     f[kind + K_RATE] = 0.0
 
 
@@ -104,7 +100,7 @@ def hold(f: Floats, i: Ints, kind: int, at: int, now: float) -> None:
         i[kind + K_AT] = at
         i[at + R_HELD] += 1
         f[kind + K_SINCE] = f[at + R_CLOCK]
-    left = f[i[kind + K_ROOT] + A_FINISH] - f[kind + K_CLOCK]
+    left = f[i[kind + K_FIRST] + A_FINISH] - f[kind + K_CLOCK]
     key = f[at + R_CLOCK] + left / f[kind + K_WEIGHT]
     f[kind + K_KEY] = key
     if key < f[at + R_FIRST_KEY]:
@@ -124,8 +120,8 @@ def let_go(f: Floats, i: Ints, kind: int, now: float) -> None:
     else:
         sync(f, i, kind, now)
     f[kind + K_RATE] = f[kind + K_CAP]
-    left = f[i[kind + K_ROOT] + A_FINISH] - f[kind + K_CLOCK]
-    set_due(f, i, kind + K_ENTRY, max(now, now + left / f[kind + K_CAP]))
+    left = f[i[kind + K_FIRST] + A_FINISH] - f[kind + K_CLOCK]
+    set_due(f, i, kind, max(now, now + left / f[kind + K_CAP]))
 
 
 @compiled
@@ -148,6 +144,4 @@ def reschedule(f: Floats, i: Ints, resource: int, now: float) -> None:
         _first(f, i, resource)
     left = f[U(resource + R_FIRST_KEY)] - f[U(resource + R_CLOCK)]
     level = f[U(resource + R_LEVEL)]  # 0 where there is no capacity: never, as it is now
-    due = max(now, now + left / level) if level > 0.0 else inf
-    if i[U(resource + R_PLACE)] == 0 or f[U(resource + R_DUE)] != due:
-        set_due(f, i, resource + R_ENTRY, due)
+    set_due(f, i, -resource, max(now, now + left / level) if level > 0.0 else inf)

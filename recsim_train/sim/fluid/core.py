@@ -11,26 +11,21 @@ import numpy as np
 
 from recsim_train.sim.fluid.activities import change, end, start
 from recsim_train.sim.fluid.cells import solve
+from recsim_train.sim.fluid.chains import append, drop, insert, next_due, set_due
 from recsim_train.sim.fluid.clocks import sync
-from recsim_train.sim.fluid.heaps import drop, heapify, merge, pop, set_due
 from recsim_train.sim.fluid.layout import (
-    A_CHILD,
     A_FINISH,
+    A_NEXT,
     A_SERIAL,
-    A_SIBLING,
     A_WORK,
     DONE,
-    E_DUE,
-    E_KIND,
-    FREE_ACTIVITY,
     HEAP,
-    HEAP_SIZE,
     K_AT,
     K_CLOCK,
     K_COUNT,
+    K_FIRST,
     K_KEY,
     K_RATE,
-    K_ROOT,
     K_SINCE,
     K_STARTS,
     K_USES,
@@ -56,9 +51,7 @@ from recsim_train.sim.fluid.layout import (
 @compiled
 def _list(f: Floats, i: Ints, kind: int, size: int) -> int:
     """Add a kind that is due to the scratch, by when its first activity was started."""
-    place = i[SCRATCH] + 2 * size
-    f[place] = i[i[kind + K_ROOT] + A_SERIAL]
-    i[place + 1] = kind
+    insert(f, i, i[SCRATCH], size, float(i[i[kind + K_FIRST] + A_SERIAL]), kind)
     return size + 1
 
 
@@ -69,15 +62,12 @@ def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
     In one instant the order is that of the starts: dues differ by nothing but rounding.
     """
     size = 0
-    while i[HEAP_SIZE]:
-        entry = i[i[HEAP] + 1]
-        if f[entry + E_DUE] > limit:
-            break
-        kind = i[entry + E_KIND]
-        if kind > 0:
-            size = _list(f, i, kind, size)
+    while next_due(f, i) <= limit:
+        what = i[i[HEAP] + 1]
+        if what > 0:
+            size = _list(f, i, what, size)
         else:
-            resource, found = -kind, size
+            resource, found = -what, size
             for at in users_of(i, resource):
                 kind = i[at]
                 if i[kind + K_AT] == resource:
@@ -87,8 +77,7 @@ def _due_kinds(f: Floats, i: Ints, limit: float) -> int:
                         size = _list(f, i, kind, size)
             if size == found:  # by nothing but rounding
                 size = _list(f, i, i[resource + R_FIRST_KIND], size)
-        set_due(f, i, entry, inf)  # it is solved again before time moves
-    heapify(f, i, i[SCRATCH], size)
+        set_due(f, i, what, inf)  # it is solved again before time moves
     return size
 
 
@@ -103,10 +92,12 @@ def _complete(f: Floats, i: Ints, now: float) -> None:
         sync(f, i, kind, now)
         at = i[kind + K_AT]
         rate = f[at + R_LEVEL] * f[kind + K_WEIGHT] if at else f[kind + K_RATE]
-        reach = max(f[kind + K_CLOCK], f[i[kind + K_ROOT] + A_FINISH]) + rate * now * ROUNDING
+        reach = max(f[kind + K_CLOCK], f[i[kind + K_FIRST] + A_FINISH]) + rate * now * ROUNDING
         ended = 0
-        while i[kind + K_ROOT] and f[i[kind + K_ROOT] + A_FINISH] <= reach:
-            end(f, i, kind, f[i[kind + K_ROOT] + A_WORK])
+        while i[kind + K_FIRST] and f[i[kind + K_FIRST] + A_FINISH] <= reach:
+            first = i[kind + K_FIRST]
+            end(f, i, kind, 0, first, f[first + A_WORK])
+            append(i, DONE, first, A_NEXT)
             ended += 1
         change(f, i, kind, -ended, now)
 
@@ -127,27 +118,29 @@ def _clock(f: Floats, i: Ints, kind: int, now: float) -> float:
 
 
 @entry
-def apply(f: Floats, i: Ints, now: float, pending: int) -> None:
-    """Start the first ``pending`` entries of the list of changes, without solving."""
-    at = i[PENDING]
-    for _ in range(pending):
-        start(f, i, now, i[at], f[at + 1], i[at + 2])
-        at += 3
+def apply(f: Floats, i: Ints, now: float) -> None:
+    """Start what is to start, without solving."""
+    activity = i[PENDING]
+    while activity:
+        following = i[activity + A_NEXT]
+        start(f, i, now, activity)
+        activity = following
+    i[PENDING] = 0
 
 
 @entry
-def run(f: Floats, i: Ints, now: float, until: float, pending: int) -> float:
-    """Move on until a group is finished or ``until`` is reached.
+def run(f: Floats, i: Ints, now: float, until: float) -> float:
+    """Move on until an activity is finished or ``until`` is reached.
 
-    Where groups are finished (chained from ``DONE``) returns when; otherwise when the next
-    activity is (inf: never), which is after ``until``.
+    Where some are finished (chained from ``DONE``) returns when; otherwise when the next one is
+    (inf: never), which is after ``until``.
     """
-    apply(f, i, now, pending)
+    apply(f, i, now)
     i[DONE] = 0
     while True:
         if until > now:
             solve(f, i, now)
-        due = f[i[i[HEAP] + 1] + E_DUE] if i[HEAP_SIZE] else inf
+        due = next_due(f, i)
         if due == inf or due > until * (1.0 + ROUNDING):
             return due
         now = max(now, min(due, until))
@@ -157,31 +150,15 @@ def run(f: Floats, i: Ints, now: float, until: float, pending: int) -> float:
 
 
 @entry
-def cancel(f: Floats, i: Ints, now: float, kind: int, serial: int) -> float:
-    """Stop an activity before its end; returns the work left, -1 where it is not running."""
+def cancel(f: Floats, i: Ints, now: float, kind: int, activity: int) -> float:
+    """Stop an activity before its end; returns the work left."""
     sync(f, i, kind, now)
-    clock = f[kind + K_CLOCK]
-    left = -1.0
-    kept = 0
-    while i[kind + K_COUNT] and i[kind + K_ROOT]:  # rare, so it may take all of them apart
-        activity = i[kind + K_ROOT]
-        if i[activity + A_SERIAL] == serial:
-            left = max(0.0, f[activity + A_FINISH] - clock)
-            end(f, i, kind, f[activity + A_WORK] - left)
-            continue
-        i[kind + K_ROOT] = pop(f, i, activity)
-        i[FREE_ACTIVITY] = i[activity + A_SIBLING]
-        i[activity + A_SIBLING] = kept
-        i[activity + A_CHILD] = 0
-        kept = activity
-    while kept:
-        after = i[kept + A_SIBLING]
-        i[kept + A_SIBLING] = 0
-        root = i[kind + K_ROOT]
-        i[kind + K_ROOT] = merge(f, i, root, kept) if root else kept
-        kept = after
-    if left >= 0.0:
-        change(f, i, kind, -1, now)
+    before, at = 0, i[kind + K_FIRST]
+    while at != activity:
+        before, at = at, i[at + A_NEXT]
+    left: float = max(0.0, f[activity + A_FINISH] - f[kind + K_CLOCK])
+    end(f, i, kind, before, activity, f[activity + A_WORK] - left)
+    change(f, i, kind, -1, now)
     return left
 
 

@@ -47,27 +47,22 @@ DIGITS = 1e-4
 
 # The head of the block.
 (
-    SERIAL,  # activities started
     MARK,  # the present solve
     SOLVES,
-    PACED,  # 1: the pace of some resource has changed
     DIRTY_KINDS,  # chains of what changed since the last solve
     DIRTY_RESOURCES,
-    FREE_ACTIVITY,  # chains of records to use again
     TOP,  # first word never used
-    HEAP,  # binary heap of entries by due time: its words, its length
+    HEAP,  # heap of (when, what is due) pairs: its words, its length, how many it holds
     HEAP_SIZE,
+    HEAP_ROOM,
     SCRATCH,  # words for two heaps of (key, record) pairs
     LIST,  # words for the resources of a cell
-    DONE,  # groups finished by the last call, first and last
+    DONE,  # activities finished by the last call, first and last
     DONE_LAST,
-    PENDING,  # (kind, work, group) triples that are to start
+    PENDING,  # activities that are to start
     HEAD_WORDS,
-) = range(16)
+) = range(14)
 
-# An entry of the heap of what is due: a kind that runs at its cap, or a resource for the first kind
-# that it holds back. Place: in the heap, from 1; 0: not there. Kind: or minus the resource.
-E_DUE, E_PLACE, E_KIND = range(3)
 # Resource. First what filling uses.
 (
     R_CAPACITY,
@@ -90,17 +85,14 @@ E_DUE, E_PLACE, E_KIND = range(3)
     R_FIRST_KEY,  # when the first of them is done, by the resource's clock, and which it is
     R_FIRST_KIND,
     R_STALE,  # 1: find the first anew
-    R_ENTRY,  # from here on an entry of the heap of what is due: when, its place, itself
-    R_PLACE,
-    R_SELF,
+    R_DUE,  # when that is; inf: never
     R_CAP_LOW,  # no user's cap level is below
     R_MARK,
     R_DIRTY,
     R_NEXT_DIRTY,
     R_PACE,  # limits the paced cap of whoever uses it
     R_WORDS,
-) = range(29)
-R_DUE = R_ENTRY
+) = range(27)
 
 # Kind. From its address on: what filling uses, then (resource, pull) for each use, then
 # (coefficient, place among the resource's users) for each use. Before its address: the rest.
@@ -114,13 +106,12 @@ R_DUE = R_ENTRY
 (
     K_PACED,  # the cap where the pace is 1
     K_PLAIN,  # the cap that no pace changes
-    K_ENTRY,  # three words
-    _,
-    _,
+    K_DUE,  # when the first activity is done, where none holds it back; inf: never
     K_NEXT_DIRTY,
     K_MARK,
     K_KEY,  # when the first activity is done, by the clock of the resource that holds it back
-    K_ROOT,  # pairing heap of activities by finish
+    K_FIRST,  # running activities by when they finish, first and last
+    K_LAST,
     K_STARTS,  # sum of the clock over the starts of running activities
     K_COUNT,
     K_LEVEL,  # cap / weight
@@ -129,20 +120,12 @@ R_DUE = R_ENTRY
     K_RATE,
     K_SINCE,  # when the clock was read: time, or the clock of the resource that holds it back
     K_CLOCK,  # work that an activity has done that ran all the time
-) = range(-17, 0)
+) = range(-16, 0)
 K_BEFORE = 24  # a kind's address is the start of a cache line
 
-(
-    A_FINISH,  # reading of the kind's clock
-    A_WORK,
-    A_SERIAL,
-    A_GROUP,
-    A_CHILD,
-    A_SIBLING,
-    A_WORDS,
-) = range(7)
-
-G_LEFT, G_NEXT, G_WORDS = range(3)  # a group: activities still running, the next one of a chain
+# An activity. A_FINISH: reading of the kind's clock. A_NEXT: of those that are to start, that run
+# or that are done.
+A_KIND, A_WORK, A_FINISH, A_SERIAL, A_NEXT, A_WORDS = range(6)
 
 
 @compiled

@@ -44,14 +44,10 @@ class Words:
 class WordBlock(Words):
     """What is laid out in the words of a solver; see `recsim_train.sim.fluid.layout`."""
 
-    def __init__(self, pending: int) -> None:
+    def __init__(self) -> None:
         super().__init__(1 << 13, lay.TOP, lay.HEAD_WORDS)
-        self.kinds = 0
-        """Records of kinds."""
-        self.resources = 0
-        self._holds = 0
-        self.pending = self.take(3 * pending)
-        self.ints[lay.PENDING] = self.pending
+        self._records = self._holds = 0
+        """Kinds and resources that there are, and for which the heaps have room."""
         self._fit()
 
     def align(self) -> None:
@@ -60,12 +56,12 @@ class WordBlock(Words):
 
     def _fit(self) -> None:
         """Give the heaps room for all kinds and resources."""
-        records = self.kinds + self.resources
-        if records >= self._holds:
-            self._holds = 2 * records + 64
+        if self._records >= self._holds:
+            self._holds = 2 * self._records + 64
             size = self.ints[lay.HEAP_SIZE]
-            old, new = self.ints[lay.HEAP], self.take(self._holds + 1)
-            self.i[new : new + size + 1] = self.i[old : old + size + 1]
+            self.ints[lay.HEAP_ROOM] = 2 * self._holds
+            old, new = self.ints[lay.HEAP], self.take(4 * self._holds)
+            self.i[new : new + 2 * size] = self.i[old : old + 2 * size]
             self.ints[lay.HEAP] = new
             self.ints[lay.SCRATCH] = self.take(2 * self._holds)
             self.ints[lay.LIST] = self.take(self._holds)
@@ -79,8 +75,7 @@ class WordBlock(Words):
         floats[address + lay.R_PACE] = pace
         for field in (lay.R_CAP_LOW, lay.R_DUE, lay.R_FIRST_KEY):
             floats[address + field] = inf
-        self.ints[address + lay.R_SELF] = -address
-        self.resources += 1
+        self._records += 1
         self._fit()
         return address
 
@@ -109,18 +104,14 @@ class WordBlock(Words):
         else:
             self.align()
             address = self.take(lay.K_BEFORE + lay.K_HOT + 4 * len(uses)) + lay.K_BEFORE
-            self.kinds += 1
+            self._records += 1
             self._fit()
         floats, ints = self.floats, self.ints
-        pace = min(floats[resource + lay.R_PACE] for resource, _ in uses) if uses else inf
-        cap = min(plain, paced * pace)
         floats[address + lay.K_PLAIN] = plain
         floats[address + lay.K_PACED] = paced
-        floats[address + lay.K_CAP] = cap
         floats[address + lay.K_WEIGHT] = weight
-        floats[address + lay.K_LEVEL] = cap / weight
         ints[address + lay.K_USES] = len(uses)
-        ints[address + lay.K_ENTRY + lay.E_KIND] = address
+        floats[address + lay.K_DUE] = inf
         use = address + lay.K_HOT
         for resource, coefficient in uses:
             ints[use] = resource

@@ -37,14 +37,12 @@ from recsim_train.sim.fluid import core
 from recsim_train.sim.fluid import layout as lay
 from recsim_train.sim.fluid.activities import set_capacity, set_pace
 from recsim_train.sim.fluid.memory import WordBlock
-from recsim_train.sim.fluid.records import Activity, Kind, PooledKind, Resource, Uses, demand
+from recsim_train.sim.fluid.resources import Activity, Kind, PooledKind, Resource, Uses, demand
 
 __all__ = ["Activity", "Fluid", "Kind", "Resource", "Uses"]
 
 _REMEMBERED = 1 << 14
 """Kinds that are known again by their uses; which ones are remembered changes no result."""
-_PENDING = 1 << 10
-"""Changes that wait at most for the end of their instant."""
 
 
 class Fluid:
@@ -62,12 +60,15 @@ class Fluid:
         self.resources: list[Resource] = []
         self.added = 0
         """Activities started so far."""
-        self.block = WordBlock(_PENDING)
+        self.block = WordBlock()
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._kind_pools: dict[int, list[int]] = {}
         self._tags: dict[int, tuple[object, object]] = {}
-        """By group, of one activity each: the tag, and what has to live as long."""
-        self._groups: list[int] = []
+        """By record of an activity: the tag, and what has to live as long."""
+        self._free: list[int] = []
+        """Records of activities that are over."""
+        self._last = 0
+        """Of the records of those that are to start."""
 
     @property
     def idle(self) -> bool:
@@ -139,34 +140,26 @@ class Fluid:
         """Start an activity now. Raises ValueError unless its work is positive and finite."""
         if not 0.0 < work < inf:
             raise ValueError(f"work must be positive and finite, not {work!r}")
-        if self.changed == _PENDING:
-            self._apply()
         block = self.block
-        group = self._groups.pop() if self._groups else block.take(lay.G_WORDS)
-        self._tags[group] = tag, kind
+        record = self._free.pop() if self._free else block.take(lay.A_WORDS)
+        self._tags[record] = tag, kind
         ints = block.ints
-        ints[group] = 1
-        place = block.pending + 3 * self.changed
-        ints[place] = kind.address
-        block.floats[place + 1] = work
-        ints[place + 2] = group
+        ints[record + lay.A_KIND] = kind.address
+        block.floats[record + lay.A_WORK] = work
+        ints[record + lay.A_SERIAL] = self.added
+        ints[record + lay.A_NEXT] = 0
+        ints[self._last + lay.A_NEXT if self.changed else lay.PENDING] = record
+        self._last = record
         self.changed += 1
         self.added += 1
 
     def add(self, kind: Kind, work: float, tag: object = None) -> Activity:
         """`start`, with a handle."""
         self.start(kind, work, tag)
-        return Activity(kind, self.added - 1, next(reversed(self._tags)))
-
-    def _room(self) -> WordBlock:
-        """The block, with room for the activities that are to start."""
-        if self.changed:
-            self.block.ensure(lay.A_WORDS * self.changed)
-        return self.block
+        return Activity(kind, self.added - 1, self._last)
 
     def _apply(self) -> None:
-        block = self._room()
-        core.apply(block.f, block.i, self.now, self.changed)
+        core.apply(self.block.f, self.block.i, self.now)
         self.changed = 0
         self.due = -inf
 
@@ -176,14 +169,13 @@ class Fluid:
         Raises ValueError when it is not running.
         """
         self._apply()
-        block = self.block
-        left: float = core.cancel(
-            block.f, block.i, self.now, activity.kind.address, activity.serial
-        )
-        if left < 0.0:
+        block, record = self.block, activity.record
+        known = record in self._tags and block.ints[record + lay.A_SERIAL] == activity.serial
+        if not known:
             raise ValueError("this activity is not running")
-        del self._tags[activity.group]
-        self._groups.append(activity.group)
+        left: float = core.cancel(block.f, block.i, self.now, activity.kind.address, record)
+        del self._tags[record]
+        self._free.append(record)
         return left
 
     def set_capacity(self, resource: Resource, capacity: float) -> None:
@@ -217,24 +209,24 @@ class Fluid:
     # ------------------------------------------------------------------ time
 
     def run(self, until: float) -> list[object]:
-        """Move on to where a group is finished, but not beyond ``until``; returns such tags.
+        """Move on to where activities are finished, but not beyond ``until``; returns their tags.
 
         Where nothing is finished the clock stays: then `due` lies after ``until``.
         """
-        block = self._room() if self.changed else self.block
-        self.due = due = core.run(block.f, block.i, self.now, until, self.changed)
+        block = self.block
+        self.due = due = core.run(block.f, block.i, self.now, until)
         self.changed = 0
         ints = block.ints
-        group = ints[lay.DONE]
-        if group == 0:
+        record = ints[lay.DONE]
+        if record == 0:
             return []
         self.now = due
         done = []
-        tags, groups = self._tags, self._groups
-        while group:
-            done.append(tags.pop(group)[0])
-            groups.append(group)
-            group = ints[group + lay.G_NEXT]
+        tags, free = self._tags, self._free
+        while record:
+            done.append(tags.pop(record)[0])
+            free.append(record)
+            record = ints[record + lay.A_NEXT]
         return done
 
     def used(self) -> list[float]:

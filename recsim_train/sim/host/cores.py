@@ -32,7 +32,7 @@ from math import floor, inf, log2, sqrt
 from operator import attrgetter
 
 from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.fluid.records import Activity, Kind, Resource
+from recsim_train.sim.fluid.resources import Activity, Kind, Resource, Unshared
 from recsim_train.sim.jitter import stream, uniforms
 
 KindOn = Callable[[Resource], Kind]
@@ -118,6 +118,8 @@ class Cores:
         would change: then a core that somebody waits for is a bit faster. ``turn``: in
         seconds. ``name``: by which chance knows them."""
         self._engine, self._turn, self._seed, self._name = engine, turn, seed, name
+        assert not isinstance(engine.fluid, Unshared)
+        self._fluid = engine.fluid
         self._draws: dict[tuple[str, str], Iterator[float]] = {}
         """By thread, or core, and what they decide: one for each time that this is asked."""
         numbers = range(max(1, round(count)))
@@ -134,7 +136,7 @@ class Cores:
         self._last_of: dict[str, int] = {}
         """By process and kind of thread: the core on which one of these ran last."""
         self._coming: list[_Working] = []
-        self._unsettled = self._looking = False
+        self._looking = False
         self._busy = self._busy_since = self._since = 0.0
 
     def run(self, thread: str, kind_on: KindOn, work: float, *, waker: str = "") -> Event:
@@ -143,7 +145,7 @@ class Cores:
         working = _Working(thread, kind_on, work, self._engine.event(), waker)
         working.done.callbacks.append(lambda _: self._end(working))
         self._coming.append(working)
-        self._unsettle()
+        self._engine.before_time_moves(self._settle)
         return working.done
 
     def _end(self, working: _Working) -> None:
@@ -151,16 +153,10 @@ class Cores:
         core.running, core.freed = None, self._engine.now
         self._last[working.thread] = working.core, self._engine.now
         self._last_of[working.thread.rpartition("/")[0]] = working.core
-        self._unsettle()
-
-    def _unsettle(self) -> None:
-        if not self._unsettled:
-            self._unsettled = True
-            self._engine.before_time_moves(self._settle)
+        self._engine.before_time_moves(self._settle)
 
     def _settle(self) -> None:
         """When all of an instant has happened: who works where from now on."""
-        self._unsettled = False
         coming, self._coming = self._coming, []
         now = self._engine.now
         woken = []
@@ -182,8 +178,7 @@ class Cores:
                 core.waiting.insert(0, working)
             else:
                 core.waiting.append(working)
-        for number in range(len(self._cores)):
-            self._next(number)
+        self._go_on()
         for number, core in enumerate(self._cores):
             if core.load == 0 and core.freed == now:
                 self._pull(number, [w for other in self._cores for w in other.waiting])
@@ -237,15 +232,14 @@ class Cores:
             if core.waiting and core.running and self._engine.now - core.turn_began >= self._slice:
                 self._stop(number, len(core.waiting))
                 core.waiting[-1].ran = 0.0
-        for number in range(len(self._cores)):
-            self._next(number)
-        self._unsettle()
+        self._go_on()
+        self._engine.before_time_moves(self._settle)
 
-    def _next(self, number: int) -> None:
-        """A core that is free takes whoever waits for it longest."""
-        core = self._cores[number]
-        if core.running is None and core.waiting:
-            self._start(core.waiting.pop(0), number)
+    def _go_on(self) -> None:
+        """Each core that is free takes whoever waits for it longest."""
+        for number, core in enumerate(self._cores):
+            if core.running is None and core.waiting:
+                self._start(core.waiting.pop(0), number)
 
     def _pull(self, number: int, waiting: list[_Working]) -> None:
         """A core that has become free may take one of these threads, which wait for other ones."""
@@ -266,7 +260,7 @@ class Cores:
         core.turn_began = self._engine.now - working.ran
         kind = working.kind_on(core.resource)
         working.worth = self._worth if core.waiting else 1.0
-        working.activity = self._engine.fluid.add(kind, working.work / working.worth, working.done)
+        working.activity = self._fluid.add(kind, working.work / working.worth, working.done)
 
     def _stop(self, number: int, place: int) -> None:
         """Whoever runs waits again, in this place of the others."""
@@ -274,7 +268,7 @@ class Cores:
         working, core.running = core.running, None
         assert working is not None
         assert working.activity is not None
-        working.work = working.worth * self._engine.fluid.remove(working.activity)
+        working.work = working.worth * self._fluid.remove(working.activity)
         working.left = self._engine.now
         working.ran = working.left - core.turn_began
         core.waiting.insert(place, working)

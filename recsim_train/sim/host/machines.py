@@ -12,11 +12,9 @@ from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import shareable
 from recsim_train.sim.cluster.links import Links
 from recsim_train.sim.engine import Engine, Event
-from recsim_train.sim.fluid.records import Kind, Resource
-from recsim_train.sim.fluid.unshared import Unshared
+from recsim_train.sim.fluid.resources import Kind, Resource, Unshared
 from recsim_train.sim.folding import Folding, Lateness
-from recsim_train.sim.host.process import Process, Route, Started, Thread, between
-from recsim_train.sim.host.resources import HostResources
+from recsim_train.sim.host.process import HostResources, Process, Route, Started, Thread
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.pricing import Part, Priced
 from recsim_train.sim.queues import Countdown
@@ -231,7 +229,7 @@ class Machines:
             if not route.connection:
                 route.connection = links.connection(route, self.latency + farther)
             return Started(self._frames(route, payload, head), alone)
-        if isinstance(self.engine.fluid, Unshared) and route.ends:
+        if isinstance(self.engine.fluid, Unshared) and route.passes:
             self._look_at(self.engine.fluid, route, payload, head)
             return Started(self.engine.timeout(alone), alone)
         return Started(self.stream(route, payload, head, delay=delay + farther), alone)
@@ -263,11 +261,8 @@ class Machines:
     def _handled(self, route: Route) -> Sequence[Kind]:
         """What threads at the ends do with its bytes."""
         if route.handled is None:
-            ends = ((route.source, route.out), (route.target, route.into)) if route.price else ()
-            route.handled = [
-                self._wired([(end.cores, route.price * share)], route.price, None, 1.0)
-                for end, share in ends
-            ]
+            each = route.handling if route.price else ()
+            route.handled = [self._wired([use], route.price, None, 1.0) for use in each]
         return route.handled
 
     def _look_at(self, used: Unshared, route: Route, payload: float, head: int) -> None:
@@ -276,10 +271,8 @@ class Machines:
         for kind in self._handled(route):
             used.count(kind, work)
         if not route.links:
-            links = [*zip(route.ends, (route.out, route.into), strict=True)]
             back = [(route.target.send, route.into), (route.source.receive, route.out)]
-            links += between(route.source, route.target, route.flows)
-            route.links = used.kind(links), used.kind(back)
+            route.links = used.kind(route.passes), used.kind(back)
         there, back_again = route.links
         if route.source.host is route.target.host:  # in no frames
             used.count(there, work)
@@ -292,19 +285,10 @@ class Machines:
     def stream(self, route: Route, payload: float, head: int, *, delay: float = 0.0) -> Event:
         """Bytes of a message, or further ones, after a ``delay``, as one activity."""
         if route.kind is None:
-            uses = self._uses(route)
+            uses = [*route.handling, *route.passes]
             route.kind = self._wired(uses, route.price, route.cap, self._share)
         work = self._book_message(route, payload, head)
         return self.engine.activity(route.kind, work, delay)
-
-    def _uses(self, route: Route) -> list[tuple[Resource, float]]:
-        """What a byte uses on its way."""
-        uses = between(route.source, route.target, route.flows)
-        for n, (end, share) in enumerate(((route.source, route.out), (route.target, route.into))):
-            uses.append((end.cores, route.price * share))
-            if route.ends:
-                uses.append((route.ends[n], share))
-        return uses
 
     def _book_message(self, route: Route, payload: float, head: int) -> float:
         """Returns its bytes."""

@@ -94,41 +94,30 @@ class HostMemory:
         return "needs" if self.whose == self.name else "need"
 
 
-@dataclass(frozen=True, slots=True)
 class _Each:
     """What is the same for all processes of a plan, in bytes but for numbers of loops."""
 
-    dense: int
-    """Of one replica of the dense weights."""
-    batch: float
-    activations: float
-    ids: float
-    """Of the ids of one batch."""
-    loops: int
-    """Of a trainer."""
-    training: int
-    """Of these, those that train."""
-
-
-def _each(plan: Plan) -> _Each:
-    model, b = plan.experiment.model, plan.examples
-    ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
-    apart = shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES
-    loops = [plan.loop(loop.loop) for loop in plan.loops(0)]
-    return _Each(
-        shape.dense_parameters(model) * shape.value_bytes(model),
-        b * (apart + shape.ID_BYTES * ids),
-        _activation_bytes(plan, ids),
-        b * shape.ID_BYTES * ids,
-        len(loops),
-        sum(loop.training for loop in loops),
-    )
+    def __init__(self, plan: Plan) -> None:
+        model, b = plan.experiment.model, plan.examples
+        ids = sum(shape.mean_ids(model, t) for t in range(len(model.tables)))
+        apart = shape.FEATURE_BYTES * model.dense_features + shape.LABEL_BYTES
+        loops = [plan.loop(loop.loop) for loop in plan.loops(0)]
+        self.dense = shape.dense_parameters(model) * shape.value_bytes(model)
+        """Of one replica of the dense weights."""
+        self.batch = b * (apart + shape.ID_BYTES * ids)
+        self.activations = _activation_bytes(plan, ids)
+        self.ids = b * shape.ID_BYTES * ids
+        """Of the ids of one batch."""
+        self.loops = len(loops)
+        """Of a trainer."""
+        self.training = sum(loop.training for loop in loops)
+        """Of these, those that train."""
 
 
 def memory_of_all(plan: Plan, processes: Iterable[tuple[Instance, float]]) -> list[MemoryUse]:
     """What processes hold when all is allocated, an estimate of the large parts; each with the
     bytes that its machine has."""
-    same = _each(plan)
+    same = _Each(plan)
     return [_memory_of(plan, instance, available, same) for instance, available in processes]
 
 

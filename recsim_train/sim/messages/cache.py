@@ -19,11 +19,10 @@ from recsim_train.sim.ghosts import (
     GhostStored,
     GhostTable,
 )
-from recsim_train.sim.loop import LoopState
-from recsim_train.sim.messages.embedding import EmbeddingRuntime
 from recsim_train.sim.messages.serving import Request
+from recsim_train.sim.messages.shards import EmbeddingRuntime
 from recsim_train.sim.pricing import NOTHING, Priced, plus
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.strategy.values import Probe
 from recsim_train.workload import shape
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from recsim_train.placement.hosts import JobHost
 from recsim_train.placement.plan import GroupPlan, Instance, LoopId
-from recsim_train.sim.accounts import TRANSFER, WAITING
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import (
@@ -25,10 +24,10 @@ from recsim_train.sim.ghosts import (
     GhostSparse,
     GhostTable,
 )
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.gloo_group import Exchanged, GlooGroup
 from recsim_train.sim.pricing import plus
-from recsim_train.sim.world import World
+from recsim_train.sim.records import TRANSFER, WAITING
+from recsim_train.sim.world import LoopState, World
 from recsim_train.strategy.blame import StrategyError
 
 FLAG_BYTES = 8

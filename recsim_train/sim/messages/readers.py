@@ -9,10 +9,9 @@ from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import reading_of
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.host.process import Process, Thread
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.pricing import Priced, part_of, plus
 from recsim_train.sim.queues import Mailbox, Queue
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.trace.ledger import READING, TRANSPORT
 from recsim_train.workload import shape
 from recsim_train.workload.reading import list_calls

@@ -8,16 +8,15 @@ activity: a client pays for all messages of an effect before the first one leave
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from recsim_train.placement.plan import DenseShard, EmbeddingShard
 from recsim_train.sim.engine import Steps, once
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING, Priced, plus
 from recsim_train.sim.queues import Countdown
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.trace.ledger import REQUESTS
 
 Shard = TypeVar("Shard", bound=EmbeddingShard | DenseShard)
@@ -103,8 +102,8 @@ class Service(Generic[Shard]):
                 yield world.serve(loop, mine.work, effect)
             if mine.barrier is not None:
                 loop.waiting = f"{whose} {effect.capitalize()} at {self.name}[{shard.index}]"
-                met = mine.barrier.arrive(mine.contribution, loop.thread)
-                yield from world.wait_for_others(loop, once(met))
+                arrive = partial(mine.barrier.arrive, mine.contribution, loop.thread)
+                yield from world.wait_for_others(loop, once(arrive))
         answers = sum(request.answers for _, request in remote)
         what = whose or ("answers to" if answers else "delivery of")
         loop.waiting = f"{what} {effect.capitalize()} at {shards.where}"

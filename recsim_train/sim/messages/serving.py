@@ -9,13 +9,12 @@ from functools import partial
 from typing import NamedTuple
 
 from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, BUFFER_BYTES, Heads
-from recsim_train.sim.accounts import Chain
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.pricing import NOTHING, Priced, Pricing, plus
 from recsim_train.sim.queues import Countdown, JointWork, Mailbox
-from recsim_train.sim.records import Series
+from recsim_train.sim.records import Chain, Series
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from recsim_train.sim.fluid.chains import append
-from recsim_train.sim.fluid.heaps import drop as drop_pair
+from recsim_train.sim.fluid.chains import drop as drop_pair
 from recsim_train.sim.fluid.layout import Floats, Ints, entry
 from recsim_train.sim.network.layout import (
     ARRIVE,
@@ -19,11 +19,7 @@ from recsim_train.sim.network.layout import (
     F_HOP,
     F_NUMBER,
     F_UNIT,
-    FREE_MESSAGE,
-    M_GROUP,
-    M_LEFT,
     M_NEXT,
-    M_WORDS,
     NOW,
     P_FIRST,
     P_RATE,
@@ -33,7 +29,7 @@ from recsim_train.sim.network.layout import (
     TOP,
     U_FRAMES,
 )
-from recsim_train.sim.network.ports import goes_on, made, put, serve, wake
+from recsim_train.sim.network.ports import goes_on, put, serve, wake
 from recsim_train.sim.network.tcp import at_the_latest, drop, expire, hear, push, receive
 
 MARGIN = 4096
@@ -41,11 +37,9 @@ MARGIN = 4096
 
 
 @entry
-def send(f: Floats, i: Ints, now: float, connection: int, size: float, group: int) -> None:
+def send(f: Floats, i: Ints, now: float, connection: int, message: int) -> None:
     """A message is sent after those before it."""
     f[NOW] = now
-    message = made(f, i, FREE_MESSAGE, M_WORDS)
-    f[message + M_LEFT], i[message + M_GROUP] = size, group
     append(i, connection + C_FIRST, message, M_NEXT)
     push(f, i, connection)
 

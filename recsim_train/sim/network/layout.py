@@ -14,11 +14,10 @@ from __future__ import annotations
     EVENTS_SIZE,
     FREE_FRAME,  # chains of records to use again
     FREE_UNIT,
-    FREE_MESSAGE,
     DONE,  # messages that have arrived
     DONE_LAST,
     HEAD_WORDS,
-) = range(10)
+) = range(9)
 
 # What an event is for: the record's address times four and one of these.
 SERVE, ARRIVE, EXPIRE, ACKNOWLEDGE = range(4)
@@ -69,7 +68,7 @@ F_CONNECTION, F_UNIT, F_NUMBER, F_SIZE, F_CARRIED, F_HOP, F_NEXT, F_WORDS = rang
     U_WORDS,
 ) = range(12)
 
-M_LEFT, M_GROUP, M_NEXT, M_WORDS = range(4)
+M_LEFT, M_NEXT, M_WORDS = range(3)  # a message: bytes not yet cut into units
 
 # One direction of a connection.
 (

@@ -36,7 +36,9 @@ class FrameNetwork:
         self.due = inf
         """When something happens next."""
         self._tags: dict[int, object] = {}
-        self._groups = 0
+        """By record of a message."""
+        self._free: list[int] = []
+        """Records of messages that have arrived."""
         self._held = 1 << 13
         self._words = Words(1 << 16, lay.TOP, lay.HEAD_WORDS)
         self._words.ints[lay.EVENTS] = self._words.take(2 * self._held)
@@ -103,9 +105,10 @@ class FrameNetwork:
     def send(self, now: float, connection: int, size: float, tag: object) -> None:
         """Send a message of ``size`` bytes; `run` returns its ``tag`` when it has arrived."""
         self._fit()
-        self._groups += 1
-        self._tags[self._groups] = tag
-        core.send(self._words.f, self._words.i, now, connection, size, self._groups)
+        message = self._free.pop() if self._free else self._words.take(lay.M_WORDS)
+        self._words.floats[message + lay.M_LEFT] = size
+        self._tags[message] = tag
+        core.send(self._words.f, self._words.i, now, connection, message)
         self._look()
 
     def set_rate(self, now: float, port: int, rate: float) -> None:
@@ -138,9 +141,8 @@ class FrameNetwork:
                 break
         found = []
         while message:
-            found.append(self._tags.pop(i[message + lay.M_GROUP]))
-            following = i[message + lay.M_NEXT]
-            i[message + lay.M_NEXT], i[lay.FREE_MESSAGE] = i[lay.FREE_MESSAGE], message
-            message = following
+            found.append(self._tags.pop(message))
+            self._free.append(message)
+            message = i[message + lay.M_NEXT]
         i[lay.DONE] = 0
         return self._words.floats[lay.NOW], found

@@ -9,8 +9,7 @@ robin, Shreedhar and Varghese 1995).
 from __future__ import annotations
 
 from recsim_train.config.frames import FRAME
-from recsim_train.sim.fluid.chains import append, unlink
-from recsim_train.sim.fluid.heaps import insert
+from recsim_train.sim.fluid.chains import append, insert, unlink
 from recsim_train.sim.fluid.layout import Floats, Ints, compiled
 from recsim_train.sim.network.layout import (
     ARRIVE,

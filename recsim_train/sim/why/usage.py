@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.hosts import hosts_left
 from recsim_train.placement.plan import Plan
-from recsim_train.sim.fluid.records import Resource
+from recsim_train.sim.fluid.resources import Resource
 from recsim_train.trace.binding import class_of
 from recsim_train.trace.facts import Busiest, OverTime, ServersNeeded
 

@@ -1,23 +1,31 @@
-"""The embedding shards: Lookup and Update, and what the ids of a batch make of them."""
+"""The shards of both kinds of servers: Lookup and Update, and what the ids of a batch make of them;
+and Pull, Push and Exchange of the central dense parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from recsim_train.data.counts import ShardCount
 from recsim_train.data.draws import expected_distinct
-from recsim_train.placement.plan import EmbeddingPlan, EmbeddingShard, Instance, Plan
+from recsim_train.placement.plan import (
+    DensePlan,
+    DenseShard,
+    EmbeddingPlan,
+    EmbeddingShard,
+    Instance,
+    Plan,
+)
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.folding import Folding
-from recsim_train.sim.ghosts import GhostIds, GhostRows
+from recsim_train.sim.ghosts import GhostDense, GhostIds, GhostRows, GhostSparse
 from recsim_train.sim.host.process import Process, Thread
-from recsim_train.sim.loop import LoopState
 from recsim_train.sim.messages.services import Service
 from recsim_train.sim.messages.serving import Request
 from recsim_train.sim.pricing import NOTHING, Priced, Pricing, plus
 from recsim_train.sim.queues import JointWork
-from recsim_train.sim.world import World
+from recsim_train.sim.world import LoopState, World
 from recsim_train.workload import shape
 from recsim_train.workload.compression import (
     ACTIVATION_GRADIENTS,
@@ -93,10 +101,6 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
                 self.barriers |= {(shard.index, t): barrier for t in simulated}
 
     # ------------------------------------------------------------------ what it takes
-
-    def _masked(self, operation: str, shard: EmbeddingShard) -> Priced:
-        mask = self.masks.get(shard.index)
-        return NOTHING if mask is None else mask.seconds(operation)
 
     def _all_masked(self, operation: str) -> list[Priced]:
         return [mask.seconds(operation) for mask in self.masks.values()]
@@ -200,7 +204,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
                 payload = shape.ID_BYTES * count.ids + shape.LENGTH_BYTES * count.lengths
             work = self._shard("lookup", shard, count.ids, count.unique)
             if (mask := self.masks.get(shard.index)) is not None:
-                return Request(payload, plus(work, self._masked("mask", shard)), mask.answer)
+                return Request(payload, plus(work, mask.seconds("mask")), mask.answer)
             numbers = self._numbers(shard, count)
             rounded = 0, numbers * (size < world.value_bytes)
             return Request(payload, work, numbers * size, rounded=rounded)
@@ -232,7 +236,7 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
             work = NOTHING if together else self._shard("update", shard, *part)
             return Request(
                 payload if mask is None else mask.gradient,
-                plus(self._masked("unpick", shard), work),
+                plus(NOTHING if mask is None else mask.seconds("unpick"), work),
                 barrier=self.barriers.get((shard.index, trainer)),
                 contribution=part,
                 rounded=(numbers * (mask is None and size < world.value_bytes), 0),
@@ -252,3 +256,86 @@ class EmbeddingRuntime(Service[EmbeddingShard]):
         if answers != NOTHING:
             yield world.work(loop, answers, "acknowledged")
         return None, sent
+
+
+class DenseRuntime(Service[DenseShard]):
+    """The shards of the central dense parameters."""
+
+    def __init__(self, world: World, plan: DensePlan) -> None:
+        super().__init__(world, plan.service.name, plan.shards)
+        self.elements = sum(shard.elements for shard in plan.shards)
+
+    def pull(self, loop: LoopState) -> Steps:
+        """Returns (dense, payload bytes)."""
+        sent = yield from self._talk(
+            loop, "pull", "dense_read", down=self.world.number_bytes(loop), here=True
+        )
+        return GhostDense(self.elements, self.elements * self.world.value_bytes), sent
+
+    def push(self, loop: LoopState, gradient: object, *, add: bool = False) -> Steps:
+        """Returns (None, payload bytes). ``add``: it is a difference, which travels in full."""
+        if isinstance(gradient, GhostSparse):
+            return None, (yield from self._talk(loop, "push", "sparse_apply", share=gradient.share))
+        if not isinstance(gradient, GhostDense):
+            raise TypeError(f"Push needs dense values, not {type(gradient).__name__}")
+        if gradient.elements != self.elements:
+            raise TypeError(f"Push needs {self.elements} values, not {gradient.elements}")
+        size = self.world.value_bytes if add else self.world.number_bytes(loop)
+        whole = self.world.number_bytes(loop) == self.world.value_bytes
+        made = gradient.maker == loop.name and whole
+        return None, (yield from self._talk(loop, "push", "dense_apply", up=size, made=made))
+
+    def exchange(self, loop: LoopState, parameters: object, central: str = "old") -> Steps:
+        """Returns (dense difference, payload bytes)."""
+        if not isinstance(parameters, GhostDense):
+            raise TypeError(f"Exchange needs dense values, not {type(parameters).__name__}")
+        part = (parameters.start, parameters.start + parameters.elements)
+        operation = "dense_elastic" if central == "old" else "dense_elastic_new"
+        size = self.world.value_bytes
+        sent = yield from self._talk(loop, "exchange", operation, up=size, down=size, part=part)
+        return GhostDense(parameters.elements, parameters.size, parameters.start), sent
+
+    def cut(self, start: int, stop: int) -> list[DenseShard]:
+        cut = [replace(s, start=max(s.start, start), stop=min(s.stop, stop)) for s in self.shards]
+        return [s for s in cut if s.elements > 0]
+
+    def _talk(
+        self,
+        loop: LoopState,
+        effect: str,
+        operation: str,
+        *,
+        up: int = 0,
+        down: int = 0,
+        share: float | None = None,
+        made: bool = False,
+        part: tuple[int, int] | None = None,
+        here: bool = False,
+    ) -> Steps:
+        """Returns payload bytes. ``up``, ``down``: bytes of each element that is sent and of each
+        that is answered; ``share``: of the entries, what is sent; ``made``: in memory from
+        which it can be sent to one shard; ``part``: of the copy; ``here``: only shards in the
+        loop's own process do the operation."""
+        world = self.world
+        shards = self.split(loop, part)
+        several = len(shards.remote) + len(shards.local) > 1
+
+        def request(shard: DenseShard) -> Request:
+            elements, kept = shard.elements, 0
+            payload = up * elements
+            if share is not None:
+                payload = world.sparse_bytes(share, shard.start, shard.stop)
+                kept = sum(world.layout.within(share, shard.start, shard.stop))
+            work = NOTHING
+            if not here or shard.host.name == loop.process.name:
+                work = world.pricing.operation(operation, elements=elements, kept=kept)
+            rounded = [elements * (0 < size < world.value_bytes) for size in (up, down)]
+            gathered = several and not rounded[1]  # what is widened then is used where it lies
+            lies, answer = made and not several, down * elements
+            narrow = rounded[0], rounded[1]
+            return Request(payload, work, answer, uncopied=lies, gathered=gathered, rounded=narrow)
+
+        sent, answers = yield from self.ask(loop, effect, shards, request)
+        if answers != NOTHING:
+            yield world.work(loop, answers, f"{effect}.answer")
+        return sent
