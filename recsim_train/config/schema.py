@@ -5,23 +5,22 @@ from __future__ import annotations
 
 import copy
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment
-from recsim_train.config.options import OptionSchema, Schemas
+from recsim_train.config.options import Schemas, choice_schema, without_base_units
 from recsim_train.config.presets import MODEL_KEYS, PRESETS
 from recsim_train.config.profiles import EXTENDS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.tables import LARGE, MOST_TABLES, TORCHREC
 from recsim_train.config.topology import ROLE_NAMES
-from recsim_train.config.units import DURATION, SHARE
-from recsim_train.config.validate import Accepts, accepts, of_field
+from recsim_train.config.units import DURATION
+from recsim_train.config.validate import Accepts, accepts, of_field, written_default
 
 
 class SettingRow(NamedTuple):
@@ -60,10 +59,10 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
         elif what.section is not None:
             yield from _rows(what.section, name + ".")
         elif (item := _listed(what)) is not None:
-            yield SettingRow(name, "list", _default(field, what), _meaning(field))
+            yield SettingRow(name, "list", written_default(field), _meaning(field))
             yield from _rows(item, name + "[].")
         else:
-            default = _default(field, what)
+            default = written_default(field)
             if default in ("-", "[]") and name.startswith("model.") and "[]" not in name:
                 default = _DEFAULT_BY_PRESET
             yield SettingRow(name, type_name(what), default, _meaning(field))
@@ -122,26 +121,12 @@ def type_name(what: Accepts) -> str:
     return " ".join([text, ", ".join(limits)]) if limits else text
 
 
-def _default(field: FieldInfo, what: Accepts) -> str:
-    value = field.default
-    if value is PydanticUndefined or value is None or value == "":
-        return "-"
-    if what.quantity is not None:
-        return what.quantity.format_exact(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value == ():
-        return "[]"
-    return f"{value:_}" if isinstance(value, int) and value >= 10_000 else str(value)
-
-
 def _meaning(field: FieldInfo) -> str:
     return " ".join((field.description or "").split()).replace("``", "`")
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/"
-_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
 
 
 def experiment_schema(schemas: Schemas) -> dict[str, Any]:
@@ -153,7 +138,7 @@ def experiment_schema(schemas: Schemas) -> dict[str, Any]:
     strategy = schema["properties"].pop("strategies")
     definitions["Tables"] = _tables(definitions["Table"])
     definitions["Model"] = _model(definitions["Model"])
-    definitions["Strategy"] = _named(schemas)
+    definitions["Strategy"] = choice_schema(schemas)
     schema["properties"]["strategy"] = {
         "description": strategy["description"],
         "anyOf": [
@@ -202,7 +187,8 @@ def cluster_schema() -> dict[str, Any]:
         "description": price["description"],
         "anyOf": [DURATION.json_schema(), {k: v for k, v in price.items() if k != "description"}],
     }
-    _default_texts(definitions)
+    for definition in definitions.values():
+        without_base_units(definition)
     schema["properties"]["hosts"]["propertyNames"] = {"enum": ["default", *ROLE_NAMES]}
     return {"$schema": DRAFT, **schema, "title": "recsim-train cluster profile"}
 
@@ -215,17 +201,8 @@ def _allow_empty(schema: dict[str, Any]) -> None:
             schema["properties"][key] = {"anyOf": [{"$ref": reference}, {"type": "null"}]}
             if description:
                 schema["properties"][key]["description"] = description
-    _default_texts(schema["$defs"])
-
-
-def _default_texts(definitions: Mapping[str, Any]) -> None:
-    # Defaults of quantities are numbers in base units, which the YAML refuses.
-    for definition in definitions.values():
-        for field in definition.get("properties", {}).values():
-            default = field.get("default")
-            quantity = isinstance(default, float) and field.get("type") == "string"
-            if quantity or isinstance(default, dict):
-                del field["default"]
+    for definition in schema["$defs"].values():
+        without_base_units(definition)
 
 
 def _model(model: dict[str, Any]) -> dict[str, Any]:
@@ -283,38 +260,3 @@ def _tables(table: dict[str, Any]) -> dict[str, Any]:
             {"type": "string", "pattern": r"\.csv$", "description": "Path of a CSV file."},
         ]
     }
-
-
-def _named(schemas: Schemas) -> dict[str, Any]:
-    """The name of a strategy or a part, or a mapping with its own options."""
-    return {
-        "anyOf": [
-            {"enum": list(schemas)},
-            *(
-                {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["kind"],
-                    "properties": {
-                        "kind": {"const": kind},
-                        **{name: _option(option) for name, option in options.items()},
-                    },
-                }
-                for kind, options in schemas.items()
-            ),
-        ]
-    }
-
-
-def _option(option: OptionSchema) -> dict[str, Any]:
-    if option.type == "part":
-        schema = _named(option.parts)
-    elif option.type == "share":
-        schema = SHARE.json_schema()
-    elif option.choices:
-        schema = {"enum": list(option.choices)}
-    else:
-        limits = {"minimum": option.minimum, "maximum": option.maximum}
-        given = {key: limit for key, limit in limits.items() if limit is not None}
-        schema = {"type": _TYPES[option.type], **given}
-    return {**schema, "default": option.default, "description": option.help}

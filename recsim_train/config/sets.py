@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from recsim_train.config.options import OptionSchema, Schemas
+from recsim_train.config.options import Schemas, parts_of
 from recsim_train.config.problems import (
     ConfigErrors,
     KeyPath,
@@ -194,21 +194,15 @@ def _named_by(path: KeyPath) -> str | None:
 
 def option_names(entry: object, schemas: Schemas) -> list[str]:
     """The dotted options of a strategy (its name, or a mapping), those of its parts included."""
-    kind = entry.get("kind") if isinstance(entry, dict) else entry
-    return list(_dotted(schemas.get(kind, {}), entry)) if isinstance(kind, str) else []
-
-
-def _dotted(options: Mapping[str, OptionSchema], entry: object) -> Iterator[str]:
-    """Names of options, and of those of the parts that ``entry`` chooses."""
-    for name, option in options.items():
-        yield name
-        if not option.parts:
-            continue
-        yield f"{name}.kind"
-        chosen = entry.get(name) if isinstance(entry, dict) else None
-        kind = chosen.get("kind") if isinstance(chosen, dict) else chosen
-        if isinstance(kind, str):
-            yield from (f"{name}.{key}" for key in _dotted(option.parts.get(kind, {}), chosen))
+    given: dict[str, Any] = entry if isinstance(entry, dict) else {"kind": entry}
+    section = schemas.get(str(given.get("kind")))
+    names: list[str] = []
+    for name, field in section.model_fields.items() if section else ():
+        names.append(name)
+        if parts := parts_of(field):
+            inner = ["kind", *option_names(given.get(name), parts)]
+            names += [f"{name}.{key}" for key in inner]
+    return names
 
 
 _TIMES = re.compile(r"x(\d+(?:\.\d+)?)")

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticUndefined
 
-from recsim_train.config.options import bounded
 from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
 from recsim_train.config.units import EVERY, Quantity
 
@@ -115,6 +114,25 @@ def _words(what: Accepts) -> str:
         return "another value"
     names = {"ge": "at_least", "gt": "above", "le": "at_most", "lt": "below"}
     return bounded(noun, **{names[k]: v for k, v in what.limits.items()})
+
+
+def bounded(
+    noun: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> str:
+    """A noun with its limits: "a number above 0 and at most 1"."""
+    pairs = (
+        ("of at least", at_least),
+        ("above", above),
+        ("of at most" if at_least is None and above is None else "at most", at_most),
+        ("below", below),
+    )
+    limits = [f"{words} {value:g}" for words, value in pairs if value is not None]
+    return " ".join([noun, " and ".join(limits)]) if limits else noun
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -223,3 +241,45 @@ def _meaning(model: type[BaseModel], path: KeyPath) -> str:
         return ""
     sentence = " ".join(field.description.split()).split(". ")[0].rstrip(".")
     return f" ({sentence})"
+
+
+def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:
+    """A model as the plain data of its YAML: quantities with units, without what is None.
+
+    ``digits``: significant digits of quantities; None: as many as it takes to read back the same.
+    """
+    fields = type(section).model_fields
+    return {
+        name: _plain(value, of_field(fields[name]), digits)
+        for name, value in section
+        if value is not None
+    }
+
+
+def _plain(value: Any, what: Accepts, digits: int | None) -> Any:
+    if what.quantity is not None:
+        quantity = what.quantity
+        return quantity.format_exact(value) if digits is None else quantity.format(value, digits)
+    if isinstance(value, BaseModel):
+        return plain(value, digits=digits)
+    if isinstance(value, dict):
+        return {key: _plain(item, accepts(type(item)), digits) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, accepts(type(item)), digits) for item in value]
+    return value
+
+
+def written_default(field: FieldInfo) -> str:
+    """A field's default as it would be written in the YAML; "-" where there is none."""
+    value, quantity = field.default, of_field(field).quantity
+    if value is PydanticUndefined or value is None or value == "":
+        return "-"
+    if quantity is not None:
+        return quantity.format_exact(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):  # a part
+        return str(value["kind"])
+    if value == ():
+        return "[]"
+    return f"{value:_}" if isinstance(value, int) and value >= 10_000 else str(value)

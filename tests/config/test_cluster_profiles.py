@@ -19,11 +19,12 @@ from recsim_train.config.cluster import (
     Network,
     Price,
 )
-from recsim_train.config.dump import dump_cluster, dump_yaml, plain
+from recsim_train.config.dump import dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
 from recsim_train.config.measured import Pooled
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.profiles import find_cluster, load_cluster
+from recsim_train.config.validate import plain
 from recsim_train.placement.hosts import host_types
 
 PROFILES = Path(__file__).parents[2] / "cluster_profiles"

@@ -61,7 +61,7 @@ BAD = {
     ),
     "unknown option": (
         "name: x\nmodel: tiny\nstrategy: {kind: flat_ps, evry: 2}\n",
-        "3:27: strategy.evry: strategy 'flat_ps' has no option 'evry'; did you mean 'every'?",
+        "3:27: strategy.evry: unknown key; did you mean 'every'?",
     ),
     "unknown preset": (
         "name: x\nmodel: criteo-kagle\nstrategy: flat_ps\n",

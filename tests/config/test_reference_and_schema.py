@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 
 from recsim_train.config.cluster import ASSUMED_THREADS
-from recsim_train.config.dump import plain
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import check_experiment, load_points
 from recsim_train.config.problems import Mistakes
 from recsim_train.config.schema import cluster_schema, experiment_schema, settings_table
+from recsim_train.config.validate import plain
 from recsim_train.config.yaml_source import parse_document, read_document
 from recsim_train.strategy.registry import schemas
 

@@ -9,13 +9,14 @@ import jsonschema
 import pytest
 
 from recsim_train.config.cluster import ASSUMED_THREADS, FORMAT, Cluster, Costs
-from recsim_train.config.dump import dump_cluster, dump_yaml, plain
+from recsim_train.config.dump import dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import load_points
 from recsim_train.config.problems import ConfigErrors
 from recsim_train.config.profiles import load_cluster
 from recsim_train.config.schema import cluster_schema
 from recsim_train.config.units import every_of
+from recsim_train.config.validate import plain
 from recsim_train.placement.hosts import host_types
 from recsim_train.strategy.registry import schemas
 
