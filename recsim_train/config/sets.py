@@ -6,11 +6,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import ScalarNode
 
 from recsim_train.config.options import Schemas, parts_of
 from recsim_train.config.problems import (
@@ -18,13 +18,12 @@ from recsim_train.config.problems import (
     KeyPath,
     Mark,
     Mistakes,
-    Problem,
     dotted,
     suggest,
 )
 from recsim_train.config.units import EVERY
 from recsim_train.config.validate import of_path
-from recsim_train.config.yaml_source import Builder, YamlDocument, compose
+from recsim_train.config.yaml_source import YamlDocument, parse_yaml
 
 
 def parse_value(text: str, where: str) -> Any:
@@ -36,30 +35,18 @@ def parse_value(text: str, where: str) -> Any:
     text = text.strip()
     quoted = text.startswith(("[", "{", '"', "'"))
     try:
-        node = compose(text, where)
+        node, value, _, problems = parse_yaml(text, where)
     except ConfigErrors as error:
         if not quoted:
             return text
-        raise ConfigErrors([Problem(Mark(where), "", error.problems[0].message)], where) from None
-    if node is None:
+        node, value, problems = None, None, error.problems
+    # unless it is all of the text, a comment was cut off, or a block mapping opened
+    plain = isinstance(node, ScalarNode) and node.tag.startswith("tag:yaml.org")
+    if not quoted and not (plain and node is not None and node.end_mark.index == len(text)):
         return text or None
-    if not quoted and not _whole(node, text):
-        return text
-    builder = Builder(where, [])
-    value = builder.build(node, ())
-    if builder.problems:
-        raise ConfigErrors(
-            [Problem(Mark(where), p.key, p.message) for p in builder.problems], where
-        )
+    if problems:
+        raise ConfigErrors([replace(p, mark=Mark(where)) for p in problems], where)
     return value
-
-
-def _whole(node: Node, text: str) -> bool:
-    """Whether a scalar is all of the text: no comment cut off, no block mapping opened."""
-    if isinstance(node, MappingNode | SequenceNode):
-        return False
-    assert isinstance(node, ScalarNode)
-    return bool(node.tag.startswith("tag:yaml.org")) and node.end_mark.index == len(text)
 
 
 @dataclass(frozen=True, slots=True)

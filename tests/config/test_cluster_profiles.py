@@ -362,7 +362,7 @@ class TestFinding:
             load_cluster("x/y.yaml")
 
     def test_directory(self) -> None:
-        with pytest.raises(UserError, match="is a directory; expected a cluster profile"):
+        with pytest.raises(UserError, match="cannot be read as a cluster profile: Is a directory"):
             load_cluster(f"{self.root}/here")
 
     def test_empty_name(self) -> None:

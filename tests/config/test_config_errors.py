@@ -293,7 +293,7 @@ BAD = {
     "list": ("- name: x\n", "1:1: expected an experiment: a mapping of keys to values at the top"),
     "scalar": ("quickstart\n", "not a single value"),
     "tag": ("name: !!python/name:os.system x\n", "tags such as '!!python/name:os.system' are not"),
-    "alias of itself": ("name: &a [*a]\n", "an alias (*name) that contains itself"),
+    "alias of itself": ("name: &a [*a]\n", "an alias (*name) contains itself"),
     "unknown alias": ("name: *x\n", "not valid YAML: found undefined alias"),
     "key that is a list": ("[a, b]: 3\n", "expected a plain key, not a list or a mapping"),
     "empty": ("", "the file is empty; expected an experiment in YAML"),
@@ -368,22 +368,20 @@ class TestFiles:
     def test_absent_with_a_suggestion(self, tmp_path: Path) -> None:
         (tmp_path / "quickstart.yaml").touch()
         wrong = tmp_path / "quikstart.yaml"
-        right = tmp_path / "quickstart.yaml"
-        assert failure(wrong) == f"{wrong}: no such file; did you mean '{right}'?"
+        assert failure(wrong).endswith("No such file or directory; did you mean 'quickstart.yaml'?")
 
     def test_absent(self, tmp_path: Path) -> None:
         path = tmp_path / "nowhere" / "e.yaml"
-        assert failure(path) == f"{path}: no such file"
+        absent = "cannot be read as an experiment: No such file or directory"
+        assert failure(path) == f"{path}: {absent}"
 
     def test_directory(self, tmp_path: Path) -> None:
-        assert failure(tmp_path) == f"{tmp_path}: is a directory; expected an experiment " + (
-            "(a YAML file)"
-        )
+        assert failure(tmp_path) == f"{tmp_path}: cannot be read as an experiment: Is a directory"
 
     def test_binary(self, tmp_path: Path) -> None:
         path = tmp_path / "x.png"
         path.write_bytes(b"\x89PNG\r\n\0\0")
-        assert failure(path) == f"{path}: a binary file; expected an experiment in YAML"
+        assert failure(path).startswith(f"{path}: has zero bytes, as UTF-16 and binary files have")
 
     def test_not_utf8(self, tmp_path: Path) -> None:
         path = tmp_path / "latin.yaml"
@@ -393,7 +391,9 @@ class TestFiles:
     def test_utf16(self, tmp_path: Path) -> None:
         path = tmp_path / "u.yaml"
         path.write_text(GOOD, encoding="utf-16")
-        assert failure(path) == f"{path}: UTF-16 text; expected an experiment saved as UTF-8"
+        assert failure(path).endswith(
+            "as UTF-16 and binary files have; expected an experiment in UTF-8"
+        )
 
     def test_byte_order_mark_is_fine(self, tmp_path: Path) -> None:
         path = tmp_path / "u.yaml"
@@ -402,8 +402,8 @@ class TestFiles:
 
     def test_a_data_file_by_mistake(self, tmp_path: Path) -> None:
         path = tmp_path / "train.txt"
-        path.write_bytes(b"0\t1\n" * 1_100_000)
-        assert "larger than 4 MiB, so not an experiment in YAML" in failure(path)
+        path.write_bytes(b"0\t1\n" * 4_400_000)
+        assert "larger than 16 MiB, so not an experiment" in failure(path)
 
     def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(self: Path, *_: object, **__: object) -> None:
@@ -411,7 +411,7 @@ class TestFiles:
 
         path = write(tmp_path, GOOD)
         monkeypatch.setattr(Path, "open", refuse)
-        assert failure(path) == f"{path}: no permission to read the file"
+        assert failure(path) == f"{path}: cannot be read as an experiment: Permission denied"
 
     def test_deep_nesting(self, tmp_path: Path) -> None:
         assert "nested too deeply" in failure(write(tmp_path, "name: " + "[" * 5000))
