@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import typing
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -29,6 +29,7 @@ class SettingRow(NamedTuple):
     name: str
     """Dotted, as ``--set`` takes it; ``[]`` stands for a position in a list."""
     type: str
+    """In words, such as "an integer of at least 1"."""
     default: str
     """As it would be written in the YAML; "-" where there is none."""
     meaning: str
@@ -65,7 +66,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
             default = written_default(field)
             if default in ("-", "[]") and name.startswith("model.") and "[]" not in name:
                 default = _DEFAULT_BY_PRESET
-            yield SettingRow(name, type_name(what), default, _meaning(field))
+            yield SettingRow(name, what.words, default, _meaning(field))
 
 
 _DEFAULT_BY_PRESET = "the preset's"
@@ -98,27 +99,6 @@ def _listed(what: Accepts) -> type[BaseModel] | None:
     """The section that a list is made of."""
     several = typing.get_origin(what.hint) is tuple
     return accepts(typing.get_args(what.hint)[0]).section if several else None
-
-
-def type_name(what: Accepts) -> str:
-    """A type in a few words: "integer >= 1", "duration", "sgd or adagrad"."""
-    if what.quantity is not None:
-        text = what.quantity.what.removeprefix("a ")
-    elif typing.get_origin(what.hint) is Literal:
-        text = " or ".join(map(str, typing.get_args(what.hint)))
-    elif typing.get_origin(what.hint) is tuple:
-        inner = accepts(typing.get_args(what.hint)[0])
-        nouns = {str: "texts", int: "integers"}
-        text = f"list of {nouns.get(inner.hint, 'mappings')}"
-        text = f"text or {text}" if inner.hint is str else text
-    elif typing.get_origin(what.hint) is dict:
-        text = "mapping"
-    else:
-        names = {int: "integer", float: "number", bool: "true or false", str: "text"}
-        text = names[what.hint]
-    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
-    limits = [f"{signs[key]} {value:g}" for key, value in what.limits.items()]
-    return " ".join([text, ", ".join(limits)]) if limits else text
 
 
 def _meaning(field: FieldInfo) -> str:

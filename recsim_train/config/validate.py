@@ -96,6 +96,9 @@ def of_path(model: type[BaseModel], path: KeyPath) -> Accepts | None:
     return at
 
 
+_LISTED = {int: " of integers"}
+
+
 def _words(what: Accepts) -> str:
     hint, origin = what.hint, typing.get_origin(what.hint)
     if what.quantity is not None:
@@ -106,7 +109,10 @@ def _words(what: Accepts) -> str:
         inner = typing.get_args(hint)
         if inner[0] is str:
             return "text or a list of texts"
-        return "a list" if inner[-1] is Ellipsis else f"a list of {len(inner)} numbers"
+        if inner[-1] is not Ellipsis:
+            return f"a list of {len(inner)} numbers"
+        entry = accepts(inner[0])
+        return "a list of mappings" if entry.section else f"a list{_LISTED.get(entry.hint, '')}"
     if origin is dict or what.section is not None:
         return "a mapping"
     noun = {int: "an integer", float: "a number", bool: "true or false", str: "text"}.get(hint)
