@@ -90,17 +90,18 @@ def take_sweep(
     ``axes``: settings that the command line gives a list of values. What is wrong goes to the
     mistakes.
     """
+    write_out_sweep(document)
     raw = document.data.pop("sweep", None)
     if raw is None and not axes:
         return None
     path: KeyPath = ("sweep",)
-    full = _written_out(raw, document)
-    if full is None:
+    if not isinstance(raw, dict | None):
         mistakes.add(
             path, f"expected a mapping of settings to lists, or a list of points, got {shown(raw)}"
         )
         return Sweep(), ()
     before = len(mistakes.problems)
+    full = {key: value for key, value in (raw or {}).items() if value is not None}
     sweep = check(Sweep, full, mistakes, prefix=path)
     dimensions: list[Dimension] = []
     if sweep is not None:
@@ -109,7 +110,7 @@ def take_sweep(
         dimensions += _points(document, sweep, mistakes)
     for axis in axes:
         entries = tuple((Assignment(axis.key, v, axis.mark),) for v in axis.value)
-        dimensions = [*_without(dimensions, axis, mistakes), Dimension(entries, True)]
+        dimensions = [*without(dimensions, axis, mistakes), Dimension(entries, True)]
     if not dimensions and len(mistakes.problems) == before:
         mistakes.add(
             path, "expected values of some setting: grid, together and points are all empty"
@@ -118,35 +119,23 @@ def take_sweep(
     return sweep or Sweep(), tuple(dimensions)
 
 
-def fix(
-    dimensions: Sequence[Dimension], sets: Sequence[Assignment], mistakes: Mistakes
-) -> tuple[Dimension, ...]:
-    """The dimensions that are left where ``sets`` give some settings one value."""
-    left = list(dimensions)
-    for item in sets:
-        left = _without(left, item, mistakes)
-    return tuple(left)
-
-
 def expand(dimensions: Sequence[Dimension]) -> Iterator[Point]:
     """Every point, the last dimension's values following each other."""
     for chosen in itertools.product(*(d.entries for d in dimensions)):
         yield Point(tuple(item for entry in chosen for item in entry))
 
 
-def _written_out(raw: object, document: YamlDocument) -> dict[str, Any] | None:
-    """The section's full form; values that move keep their marks."""
-    if raw is None:
-        return {}
-    if isinstance(raw, dict) and raw.keys() & Sweep.model_fields.keys():
-        return {key: value for key, value in raw.items() if value is not None}
-    if not isinstance(raw, dict | list):
-        return None
+def write_out_sweep(document: YamlDocument) -> None:
+    """Give the section its full form, if it has one; values that move keep their marks."""
+    raw = document.data.get("sweep")
+    full = isinstance(raw, dict) and raw.keys() & Sweep.model_fields.keys()
+    if full or not isinstance(raw, dict | list):
+        return
     name = "points" if isinstance(raw, list) else "grid"
     for marks in (document.marks.values, document.marks.keys):
         moved = {p: mark for p, mark in marks.items() if p[0:1] == ("sweep",)}
         marks.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
-    return {name: raw}
+    document.data["sweep"] = {name: raw}
 
 
 def grid_of(
@@ -206,9 +195,9 @@ def _listed(value: Any) -> Any:
     return [_listed(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _without(
+def without(
     dimensions: Sequence[Dimension], item: Assignment, mistakes: Mistakes
-) -> list[Dimension]:
+) -> tuple[Dimension, ...]:
     """The dimensions without those whose key is set otherwise, which not every one lets be done."""
     for dimension in dimensions:
         if item.key in dimension.keys and not dimension.replaceable:
@@ -218,7 +207,7 @@ def _without(
                 item.key,
                 f"the sweep's points or together set it too: change its values there ({where})",
             )
-    return [dimension for dimension in dimensions if item.key not in dimension.keys]
+    return tuple(dimension for dimension in dimensions if item.key not in dimension.keys)
 
 
 def check_keys(dimensions: Sequence[Dimension], mistakes: Mistakes) -> None:
