@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from recsim_train.config.units import (
     Duration,
     Every,
     Names,
+    Portion,
     Positive,
     PositiveDuration,
     Rows,
@@ -39,14 +40,14 @@ class Gates(Section):
     """Median absolute raw error of all runs of all configurations, at most."""
     raw_p90: Share | None = None
     """Nine in ten of the same are at most this."""
-    order: Share | None = None
+    order: Portion | None = None
     """Share of pairs of configurations that are predicted in the order measured, at least. Pairs
     count whose measured difference is beyond the noise of both."""
     order_min_pairs: Positive = 100
     """Pairs that ``order`` needs."""
-    coverage_least: Share | None = None
+    coverage_least: Portion | None = None
     """Share of 90 % intervals that hold the measurement, at least."""
-    coverage_most: Share | None = None
+    coverage_most: Portion | None = None
     """The same, at most: intervals that hold everything say nothing."""
     half_width: Share | None = None
     """Median half width of the 90 % intervals, relative to the prediction, at most."""
@@ -81,6 +82,8 @@ MOST_THREADS = 250_000
 class Table(Section):
     """One embedding table."""
 
+    short_forms = ("count",)
+
     rows: Rows
     """Rows after the cap."""
     ids: Positive = 1
@@ -98,6 +101,8 @@ class Model(Section):
     and features beside an MLP (arXiv 1606.07792); deepfm: these two and a factorisation machine
     (arXiv 1703.04247); dcn: cross layers beside an MLP (arXiv 1708.05123).
     """
+
+    short_forms = ("preset", "max_rows")
 
     name: str = "custom"
     """Preset or own name, printed in reports."""
@@ -160,7 +165,7 @@ class Data(Section):
     out."""
     eval_rows: Count = 10_000
     """Held-out examples on which loss, AUC and normalised entropy are measured; 0: none."""
-    eval_share: Share | None = None
+    eval_share: Portion | None = None
     """In place of eval_rows: the same as a share of all rows of the files."""
     eval_from: Literal["start", "end"] = "start"
     """Which rows of the files are held out: the first, or the last, as of a log in order of
@@ -176,7 +181,7 @@ class Data(Section):
     rows: Positive | None = None
     """Examples of one epoch of the data that is meant, which need not be there: what ``simulate
     --epochs`` is of, and nothing else."""
-    malformed_limit: Share = 0.01
+    malformed_limit: Portion = 0.01
     """A run stops where more than this share of the rows read so far is malformed, looked at by
     each reader from 10,000 rows on, and of all rows at the end. Up to there a malformed row is
     replaced by the next well-formed one of its batch. 100 %: no limit."""
@@ -332,6 +337,13 @@ class Checkpoint(Section):
 
 class Recovery(Section):
     """What the job does when a host of the profile fails, or a process of a real run dies."""
+
+    refused: ClassVar[Mapping[str, str]] = {  # of earlier versions
+        "checkpoint_every": "checkpoint.every says it, of real runs too",
+        "checkpoint_write": "recovery.checkpoint_standstill says it",
+        "abort": "it is called stop",
+        "restart_all_from_checkpoint": "it is called restart",
+    }
 
     policy: Literal["stop", "restart", "continue_without"] = "stop"
     """stop: the run ends, and ``--resume`` goes on from its last checkpoint; restart: all stop

@@ -53,7 +53,13 @@ def options_section(
             default = SHARE.read(f"{default * 100:g} %")
             hint, least, most = _share(least, most), None, None
         fields[name] = hint, Field(default, description=told["help"], ge=least, le=most)
-    return create_model(owner.__name__, __base__=Section, **fields)
+    return create_model(owner.__name__, __base__=_Options, **fields)
+
+
+class _Options(Section):
+    """Options, beside which stands whose they are."""
+
+    short_forms = ("kind",)
 
 
 def _share(least: float | None, most: float | None) -> Any:
@@ -118,7 +124,7 @@ def check_choice(
         if parts:
             one = f"one of {', '.join(map(repr, parts))}, or a mapping with 'kind' and options"
             given[name] = check_choice(name, given[name], parts, one, (*at, name), mistakes) or {}
-    section = check(known[kind], given, mistakes, extra_keys={(): ("kind",)}, prefix=at)
+    section = check(known[kind], given, mistakes, prefix=at)
     if section is None or len(mistakes.problems) > before:
         return None
     written = plain(section, digits=None)

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.experiment import Experiment
+from recsim_train.config.experiment import Experiment, Model
 from recsim_train.config.options import Schemas, choice_schema, without_base_units
-from recsim_train.config.presets import MODEL_KEYS, PRESETS
+from recsim_train.config.presets import PRESETS
 from recsim_train.config.profiles import EXTENDS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.tables import LARGE, MOST_TABLES, TORCHREC
@@ -191,7 +191,7 @@ def _model(model: dict[str, Any]) -> dict[str, Any]:
     fields["tables"] = {"description": fields["tables"]["description"], "$ref": _REF + "Tables"}
     preset = {"enum": list(PRESETS), "description": "The preset that the other keys override."}
     cap = {"type": "integer", "minimum": 1, "description": "Cap on the rows of every table."}
-    more = dict(zip(MODEL_KEYS, (preset, cap), strict=True))
+    more = dict(zip(Model.short_forms, (preset, cap), strict=True))
     overrides: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,

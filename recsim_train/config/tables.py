@@ -112,7 +112,7 @@ def _written(
         )
         count = 1
     # Checked once here: as items of the list, one mistake would be reported `count` times.
-    sound = check(Table, table, mistakes, prefix=path, extra_keys={(): ("count",)})
+    sound = check(Table, table, mistakes, prefix=path)
     return [table if sound else _STAND_IN] * count
 
 

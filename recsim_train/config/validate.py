@@ -8,14 +8,14 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from recsim_train.config.problems import KeyPath, Mistakes, dotted, shown, suggest
-from recsim_train.config.units import EVERY, Quantity
+from recsim_train.config.units import EVERY, Quantity, Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +156,11 @@ def check(
     data: Mapping[str, Any],
     mistakes: Mistakes,
     *,
-    extra_keys: Mapping[KeyPath, tuple[str, ...]] | None = None,
     renamed: Mapping[str, str] | None = None,
     prefix: KeyPath = (),
 ) -> M | None:
     """The model, or None after adding every problem to ``mistakes``.
 
-    ``extra_keys``: further keys that the YAML knows in a section, for suggestions.
     ``renamed``: keys whose names in the YAML differ from the top-level fields'.
     ``prefix``: where ``data`` stands in the document.
     """
@@ -170,7 +168,7 @@ def check(
         return parse(model, data)
     except ValidationError as error:
         for details in error.errors(include_url=False):
-            _report(model, details, mistakes, extra_keys or {}, renamed or {}, prefix)
+            _report(model, details, mistakes, renamed or {}, prefix)
         return None
 
 
@@ -178,7 +176,6 @@ def _report(
     model: type[BaseModel],
     details: ErrorDetails,
     mistakes: Mistakes,
-    extra: Mapping[KeyPath, tuple[str, ...]],
     renamed: Mapping[str, str],
     prefix: KeyPath,
 ) -> None:
@@ -191,11 +188,12 @@ def _report(
         names = list(map(str, typing.get_args(keys)))
         mistakes.add(prefix + path, _unknown_key(model, path, names), at_key=True)
         return
-    what = of_path(model, path)
+    what, owner = of_path(model, path), of_path(model, path[:-1])
+    section = cast("type[Section]", (owner and owner.section) or Section)
     if kind == "extra_forbidden":
-        names = [renamed.get(name, name) for name in _fields_at(model, path[:-1])]
-        names += extra.get(path[:-1], ())
-        mistakes.add(prefix + path, _unknown_key(model, path, names), at_key=True)
+        names = [renamed.get(name, name) for name in (*section.model_fields, *section.short_forms)]
+        why = section.refused.get(str(path[-1]))
+        mistakes.add(prefix + path, _unknown_key(model, path, names, why), at_key=True)
         return
     expected = f"expected {what.words}" if what else "expected another value"
     if kind == "missing":
@@ -206,21 +204,21 @@ def _report(
     else:
         message = f"{expected}, got {shown(value)}"
         if kind == "literal_error" and isinstance(value, str) and what:
-            message += suggest(value, map(str, typing.get_args(what.hint)))
+            known = map(str, typing.get_args(what.hint))
+            why = section.refused.get(value)
+            message += f"; {why}" if why else suggest(value, known)
         elif kind == "string_type" and isinstance(value, int | float | bool):
             message += " (quotes make it text)"
         mistakes.add(prefix + path, message)
 
 
-def _fields_at(model: type[BaseModel], path: KeyPath) -> Mapping[str, FieldInfo]:
-    """Those of the section at a place; none where there is no section."""
-    at = of_path(model, path)
-    return at.section.model_fields if at and at.section else {}
-
-
-def _unknown_key(model: type[BaseModel], path: KeyPath, names: list[str]) -> str:
+def _unknown_key(
+    model: type[BaseModel], path: KeyPath, names: list[str], why: str | None = None
+) -> str:
     key = str(path[-1])
     where = f" in {dotted(path[:-1])}" if path[:-1] else ""
+    if why is not None:
+        return f"unknown key{where}; {why}"
     hint = suggest(key, names)
     elsewhere = [name for name in setting_names(model) if name.rpartition(".")[2] == key]
     if len(elsewhere) == 1:
@@ -242,7 +240,8 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 def _meaning(model: type[BaseModel], path: KeyPath) -> str:
     """The first sentence of a field's docstring, in brackets."""
-    field = _fields_at(model, path[:-1]).get(str(path[-1]))
+    at = of_path(model, path[:-1])
+    field = at.section.model_fields.get(str(path[-1])) if at and at.section else None
     if field is None or not field.description:
         return ""
     sentence = " ".join(field.description.split()).split(". ")[0].rstrip(".")

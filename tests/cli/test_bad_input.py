@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 BAD = {
     "no such experiment": (["simulate", "nothing.yaml"], "nothing.yaml"),
-    "experiment is a folder": (["run", "."], "is a directory"),
+    "experiment is a folder": (["run", "."], "Is a directory"),
     "folder without experiments": (["simulate", "hollow"], "no experiment"),
     "experiment is binary": (["simulate", "binary.tsv"], "binary.tsv"),
     "unknown key": (["simulate", "small.yaml", "--set", "roles.trainer=2"], "did you mean"),

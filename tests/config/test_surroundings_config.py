@@ -222,7 +222,7 @@ RESTART = {"restart": "5 s"}
         ),
         (
             {"stragglers": {"hiccups": {"probability": "101 %", "factor": 2}}},
-            "stragglers.hiccups.probability: expected at most 100 %",
+            "stragglers.hiccups.probability: expected a share of at most 100 %",
         ),
         ({"background": [{"link": "uplink", "share": "5 %"}]}, "background[0].link: there are no"),
         (
@@ -277,11 +277,17 @@ recovery: %s
             "{policy: continue_without, checkpoint_standstill: 3 s}",
             "checkpoint.every: missing; recovery.checkpoint_standstill says how long they take",
         ),
-        ("{policy: abort}", "recovery.policy: unknown policy abort; it is called stop"),
+        ("{policy: abort}", "got 'abort'; it is called stop"),
         ("{policy: [stop]}", "recovery.policy: expected one of 'stop'"),
         ("{policy: restart_all_from_checkpoint}", "it is called restart"),
-        ("{checkpoint_every: 3 s}", "unknown key; checkpoint.every says it, of real runs too"),
-        ("{checkpoint_write: 3 s}", "unknown key; recovery.checkpoint_standstill says it"),
+        (
+            "{checkpoint_every: 3 s}",
+            "in recovery; checkpoint.every says it, of real runs too",
+        ),
+        (
+            "{checkpoint_write: 3 s}",
+            "in recovery; recovery.checkpoint_standstill says it",
+        ),
         ("{}\ncheckpoint: {every: 0 s}", "checkpoint.every: expected a duration above 0; or a"),
         ("{}\ncheckpoint: {every: 0 steps}", "checkpoint.every: expected at least 1 step"),
         ("{}\ncheckpoint: {every: 1000}", "checkpoint.every: expected a duration such as '10 min'"),
