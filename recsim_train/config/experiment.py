@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from recsim_train.config.columns import Column, layout_of
 from recsim_train.config.sweep import Search, Sweep
@@ -381,6 +381,10 @@ class Execution(Section):
     """Spans kept per process; totals are always exact."""
 
 
+_EXTENDS = {"type": "object", "minProperties": 1, "properties": {"extends": {"type": "string"}}}
+_PROFILE = {"anyOf": [{"type": "string"}, _EXTENDS]}
+
+
 class Experiment(Section):
     """One experiment: everything that a prediction and a measurement share."""
 
@@ -393,7 +397,7 @@ class Experiment(Section):
     strategies: tuple[StrategyChoice, ...]
     """YAML key ``strategy``: a name, a mapping with ``kind`` and options, or a list of those."""
     placement: Placement = Placement()
-    cluster: str = "local"
+    cluster: Annotated[str, WithJsonSchema(_PROFILE)] = "local"
     """A profile: a file, or a name under cluster_profiles/; or a mapping, which ``extends`` one of
     these, this machine's unless it says so, and changes what it names of it."""
     seed: Count = 1

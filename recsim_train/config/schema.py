@@ -15,7 +15,6 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment, Model
 from recsim_train.config.options import Schemas, choice_schema, without_base_units
 from recsim_train.config.presets import PRESETS
-from recsim_train.config.profiles import EXTENDS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.tables import LARGE, MOST_TABLES, TORCHREC
 from recsim_train.config.topology import ROLE_NAMES
@@ -43,56 +42,65 @@ def settings_table() -> list[SettingRow]:
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
     for key, field in model.model_fields.items():
         what, name = of_field(field), prefix + key
-        if name == "strategies":
-            yield SettingRow("strategy", "name, mapping or list", "-", _meaning(field))
-            yield SettingRow(
-                "strategy.OPTION",
-                "the option's",
-                "the option's",
-                "An option of the strategy; see `recsim-train show strategies`.",
-            )
-        elif name == "model":
-            yield from _MODEL_FORMS
-            yield from _rows(what.hint, "model.")
-        elif name == "model.tables":
-            yield SettingRow(name, "list or mapping", _DEFAULT_BY_PRESET, _TABLES)
-            yield from _rows(typing.get_args(what.hint)[0], "model.tables[].")
-        elif what.section is not None:
-            yield from _rows(what.section, name + ".")
-        elif (item := _listed(what)) is not None:
-            yield SettingRow(name, "list", written_default(field), _meaning(field))
-            yield from _rows(item, name + "[].")
-        else:
-            default = written_default(field)
-            if default in ("-", "[]") and name.startswith("model.") and "[]" not in name:
-                default = _DEFAULT_BY_PRESET
-            yield SettingRow(name, what.words, default, _meaning(field))
+        default, listed = written_default(field), _listed(what)
+        if name in _FORMS:
+            yield from _FORMS[name]
+        elif what.section is None:
+            preset = prefix == "model." and default in ("-", "[]")
+            own = _DEFAULT_BY_PRESET if preset else default
+            yield SettingRow(name, what.words, own, _meaning(field))
+        if what.section is not None:
+            yield from _rows(what.section, f"{name}.")
+        elif listed is not None and name != "strategies":
+            yield from _rows(listed, f"{name}[].")
 
 
 _DEFAULT_BY_PRESET = "the preset's"
-_TABLES = (
-    "The embedding tables, in the order of the data's categorical columns: a list of row counts "
-    "(`50M` is 50 million) or mappings {rows, ids, variable}, with `count` for tables that are "
-    "all alike; one such mapping; or the path of a CSV, JSON or YAML file of them, relative to the "
-    "current directory."
-)
-
-
-_MODEL_FORMS = (
-    SettingRow(
-        "model",
-        "name or mapping",
-        "-",
-        "A preset's name, or a mapping with a preset and overrides, or with all fields.",
+_FORMS = {
+    "strategies": (
+        SettingRow(
+            "strategy",
+            "name, mapping or list",
+            "-",
+            "A strategy's name, a mapping with `kind` and options, or a list of those.",
+        ),
+        SettingRow(
+            "strategy.OPTION",
+            "the option's",
+            "the option's",
+            "An option of the strategy; see `recsim-train show strategies`.",
+        ),
     ),
-    SettingRow(
-        "model.preset",
-        " or ".join(PRESETS),
-        "-",
-        "The preset that the other keys override; without it they are all required.",
+    "model": (
+        SettingRow(
+            "model",
+            "name or mapping",
+            "-",
+            "A preset's name, or a mapping with a preset and overrides, or with all fields.",
+        ),
+        SettingRow(
+            "model.preset",
+            "one of " + ", ".join(map(repr, PRESETS)),
+            "-",
+            "The preset that the other keys override; without it they are all required.",
+        ),
+        SettingRow(
+            "model.max_rows", "an integer of at least 1", "-", "Cap on the rows of every table."
+        ),
     ),
-    SettingRow("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table."),
-)
+    "model.tables": (
+        SettingRow(
+            "model.tables",
+            "list or mapping",
+            _DEFAULT_BY_PRESET,
+            "The embedding tables, in the order of the data's categorical columns: a list of row "
+            "counts (`50M` is 50 million) or mappings {rows, ids, variable}, with `count` for "
+            "tables that are all alike; one such mapping; or the path of a CSV, JSON or YAML file "
+            "of them, relative to the current directory.",
+        ),
+    ),
+}
+"""Rows of what may be written in short."""
 
 
 def _listed(what: Accepts) -> type[BaseModel] | None:
@@ -125,13 +133,6 @@ def experiment_schema(schemas: Schemas) -> dict[str, Any]:
             {"$ref": _REF + "Strategy"},
             {"type": "array", "minItems": 1, "items": {"$ref": _REF + "Strategy"}},
         ],
-    }
-    cluster = schema["properties"]["cluster"]
-    own = {"type": "object", "minProperties": 1, "properties": {EXTENDS: {"type": "string"}}}
-    schema["properties"]["cluster"] = {
-        "description": cluster["description"],
-        "default": cluster["default"],
-        "anyOf": [{"type": "string"}, own],
     }
     schema["properties"]["sweep"] = _sweep(schema["properties"]["sweep"])
     schema["required"] = ["strategy" if key == "strategies" else key for key in schema["required"]]
