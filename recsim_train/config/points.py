@@ -133,7 +133,7 @@ def _strategies(document: YamlDocument, dimension: Dimension) -> bool:
     document.data["strategy"] = [item.value for item in items]
     for index, item in enumerate(items):
         document.marks.replace(("strategy", index), item.mark)
-    document.marks.values["strategy",] = items[0].mark
+    document.marks["strategy",] = items[0].mark
     return True
 
 

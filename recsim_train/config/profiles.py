@@ -155,9 +155,7 @@ def _composed(document: YamlDocument, path: Path, above: Sequence[Path] = ()) ->
     mistakes.raise_any()
     assert found is not None
     under = _composed(read_document(found, _KIND), found, (path, *above))
-    marks = Marks(
-        {**under.marks.values, **document.marks.values}, {**under.marks.keys, **document.marks.keys}
-    )
+    marks = Marks({**under.marks, **document.marks})
     return YamlDocument(document.file, _over(under.data, document.data), marks)
 
 

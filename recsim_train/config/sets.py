@@ -169,7 +169,7 @@ class Sets:
                     at[part] = {}
                     marks.replace(done, mark)
                 elif isinstance(name := at[part], str) and (key := _named_by(done)):
-                    marks.values[*done, key] = marks.locate(done)
+                    marks[*done, key] = marks.locate(done)
                     at[part] = {key: name}
                 at = at[part]
 

@@ -132,9 +132,8 @@ def write_out_sweep(document: YamlDocument) -> None:
     if full or not isinstance(raw, dict | list):
         return
     name = "points" if isinstance(raw, list) else "grid"
-    for marks in (document.marks.values, document.marks.keys):
-        moved = {p: mark for p, mark in marks.items() if p[0:1] == ("sweep",)}
-        marks.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
+    moved = {p: mark for p, mark in document.marks.items() if p[0:1] == ("sweep",)}
+    document.marks.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
     document.data["sweep"] = {name: raw}
 
 

@@ -149,14 +149,12 @@ def _check_width(table: dict[Any, Any], dim: object, path: KeyPath, mistakes: Mi
 
 def _move(marks: Marks, places: list[KeyPath]) -> None:
     """The place of each table is that of its entry, which may stand for several."""
-    for known in (marks.values, marks.keys):
-        old = {path: mark for path, mark in known.items() if path[: len(TABLES) + 1] in places}
-        below: dict[KeyPath, list[tuple[KeyPath, Mark]]] = {}
-        for path, mark in old.items():
-            del known[path]
-            below.setdefault(path[: len(TABLES) + 1], []).append((path[len(TABLES) + 1 :], mark))
-        for index, place in enumerate(places):
-            known.update({(*TABLES, index, *rest): mark for rest, mark in below.get(place, ())})
+    below: dict[KeyPath, list[tuple[KeyPath, Mark]]] = {}
+    for path in [path for path in marks if path[: len(TABLES) + 1] in places]:
+        at, rest = path[: len(TABLES) + 1], path[len(TABLES) + 1 :]
+        below.setdefault(at, []).append((rest, marks.pop(path)))
+    for index, place in enumerate(places):
+        marks.update({(*TABLES, index, *rest): mark for rest, mark in below.get(place, ())})
 
 
 def _of_list(text: str, path: Path, mistakes: Mistakes) -> object:
@@ -165,8 +163,7 @@ def _of_list(text: str, path: Path, mistakes: Mistakes) -> object:
         text = text.replace("\t", " ")
     _, found, marks, problems = parse_yaml(text, str(path), TABLES)
     mistakes.problems += problems
-    mistakes.marks.values.update(marks.values)
-    mistakes.marks.keys.update(marks.keys)
+    mistakes.marks.update(marks)
     return found
 
 
@@ -184,7 +181,7 @@ def _of_csv(text: str, path: Path, mistakes: Mistakes) -> list[dict[str, Any]]:
             continue
         at: KeyPath = (*TABLES, len(found))
         line = ",".join(f'"{cell}"' if "," in cell else cell for cell in cells)
-        mistakes.marks.values[at] = Mark(str(path), number, 1, line)
+        mistakes.marks[at] = Mark(str(path), number, 1, line)
         if len(cells) == len(head):
             found.append(dict(_of_line(head, cells, f"{path}:{number}")))
         else:

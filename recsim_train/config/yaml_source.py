@@ -20,6 +20,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.problems import (
+    KEY,
     ConfigErrors,
     KeyPath,
     Mark,
@@ -97,11 +98,7 @@ class YamlDocument:
 
     def copy(self) -> YamlDocument:
         """One that can be changed without changing this one."""
-        return YamlDocument(
-            self.file,
-            copy.deepcopy(self.data),
-            Marks(dict(self.marks.values), dict(self.marks.keys)),
-        )
+        return YamlDocument(self.file, copy.deepcopy(self.data), Marks(self.marks))
 
 
 def read_document(path: Path, what: str) -> YamlDocument:
@@ -122,7 +119,7 @@ def parse_document(text: str, file: str, what: str) -> YamlDocument:
     if not isinstance(data, dict):
         kind = "a list" if isinstance(data, list) else "a single value"
         message = f"expected {what}: a mapping of keys to values at the top level, not {kind}"
-        raise ConfigErrors([Problem(marks.values[()], "", message)], file)
+        raise ConfigErrors([Problem(marks[()], "", message)], file)
     return YamlDocument(file, data, marks)
 
 
@@ -201,7 +198,7 @@ class _Builder:
 
     def build(self, node: Node, path: KeyPath) -> Any:
         """The value of a node."""
-        self.marks.values[path] = self.mark(node.start_mark)
+        self.marks[path] = self.mark(node.start_mark)
         self._values += 1
         if self._values > _MOST_VALUES:
             raise UserError(f"{self.file}: more than {_MOST_VALUES:,} values")
@@ -224,10 +221,10 @@ class _Builder:
             key = str(key_node.value)
             inner = (*path, key)
             if key in result:
-                first = self.marks.keys[inner].line
+                first = self.marks[*inner, KEY].line
                 self._problem(key_node, inner, f"duplicate key, first written on line {first}")
                 continue
-            self.marks.keys[inner] = self.mark(key_node.start_mark)
+            self.marks[*inner, KEY] = self.mark(key_node.start_mark)
             result[key] = self.build(value_node, inner)
         return result
 
