@@ -27,7 +27,7 @@ from recsim_train.sim.folding import Folding
 from recsim_train.sim.runtime import DeadlockError
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.usage import by_class
-from recsim_train.trace.garbage import collected_at_end
+from recsim_train.trace.garbage import collection_paused
 
 _SOLVED = 1.5
 """What an iteration takes with the solver, of what it takes without: 0.6 to 3 times in most
@@ -60,7 +60,7 @@ class AsymptoticBounds:
         return {"bounds": dict(self.bounds), "seconds": list(self.seconds), "asking": self.asking}
 
 
-@collected_at_end()
+@collection_paused()
 def asymptotic_bounds(case: Case) -> AsymptoticBounds:
     """Of a case. Raises as `recsim_train.evaluate.prediction.predict`."""
     plan = case.plan
