@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from recsim_train.config.cluster import THREAD_CLASSES, UNKNOWN, Cluster, Costs, Host
 from recsim_train.config.columns import check_columns
 from recsim_train.config.experiment import (
-    MOST_PROCESSES,
     MOST_THREADS,
     Data,
     Experiment,
@@ -34,14 +33,9 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def check_size(experiment: Experiment, mistakes: Mistakes) -> None:
-    """No more processes and threads than can be planned, before any of them is."""
-    for role, count in experiment.roles:
-        if count > MOST_PROCESSES:
-            mistakes.add(
-                ("roles", role), f"expected at most {MOST_PROCESSES:,} of a role, got {count:,}"
-            )
+    """No more threads than can be planned, before any of them is."""
     trainers, threads = experiment.roles.trainers, experiment.training.threads
-    if trainers <= MOST_PROCESSES and trainers * threads > MOST_THREADS:
+    if trainers * threads > MOST_THREADS:
         mistakes.add(
             ("training", "threads"),
             f"expected at most {MOST_THREADS:,} threads of all trainers together, got "
@@ -51,8 +45,6 @@ def check_size(experiment: Experiment, mistakes: Mistakes) -> None:
 
 def check_model(model: Model, mistakes: Mistakes) -> None:
     """Shapes that fit together."""
-    if not model.tables:
-        mistakes.add(("model", "tables"), "expected at least one table, got an empty list")
     ends = [("top_mlp", 1, "1, the click's logit")]
     if model.kind == "dlrm":
         dim = model.embedding_dim

@@ -114,11 +114,11 @@ class Model(Section):
     """Dense features per example."""
     bottom_mlp: tuple[Positive, ...] = ()
     """dlrm: layer widths after the features; the last equals embedding_dim. Other kinds: none."""
-    top_mlp: tuple[Positive, ...]
+    top_mlp: Annotated[tuple[Positive, ...], Field(min_length=1)]
     """Layer widths of the top (dlrm) or deep MLP; the last is 1, the logit."""
     cross_layers: Positive = 3
     """dcn: how many cross layers."""
-    tables: tuple[Table, ...]
+    tables: Annotated[tuple[Table, ...], Field(min_length=1)]
     """The embedding tables, in the order of the data's categorical columns."""
     dtype: Literal["float32", "float64"] = "float32"
     """Type of parameters and activations."""
@@ -231,16 +231,19 @@ class Data(Section):
         return f"{source}; held out: {held_out if self.holds_out else 'none'}"
 
 
+Processes = Annotated[int, Field(ge=0, le=MOST_PROCESSES)]
+
+
 class Roles(Section):
     """How many instances of each role; 0 servers: their shards live in the trainers."""
 
-    trainers: Positive = 1
+    trainers: Annotated[Processes, Field(ge=1)] = 1
     """Trainer processes."""
-    embedding_servers: Count = 0
+    embedding_servers: Processes = 0
     """Embedding server processes; 0: table shards live in the trainers' processes."""
-    dense_servers: Count = 0
+    dense_servers: Processes = 0
     """Dense server processes; 0: dense shards live in the trainers' processes."""
-    readers: Count = 0
+    readers: Processes = 0
     """Reader processes; 0: each trainer reads for itself in a background thread."""
 
 

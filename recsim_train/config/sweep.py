@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -21,6 +21,9 @@ MOST_POINTS = 100_000
 """A sweep of more points is taken for a mistake."""
 
 
+Values = Annotated[tuple[Any, ...], Field(min_length=1)]
+
+
 class Sweep(Section):
     """Values of settings by their dotted names, as ``--set`` takes them.
 
@@ -28,11 +31,11 @@ class Sweep(Section):
     mapping is the grid and a list is the points. A list of strategies is one more axis.
     """
 
-    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    grid: dict[str, Values] = Field(default_factory=dict)
     """Values by setting: every combination is a point."""
-    together: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    together: dict[str, Values] = Field(default_factory=dict)
     """Values by setting that go together: the first of each, the second of each ..."""
-    points: tuple[dict[str, Any], ...] = ()
+    points: tuple[Annotated[dict[str, Any], Field(min_length=1)], ...] = ()
     """Points one by one, each a mapping of settings to their value."""
     keep_runs: bool = False
     """Whether each point leaves a run directory too; without, it leaves one row of the table."""
@@ -146,8 +149,6 @@ def grid_of(
     """What a mapping of settings to their values varies. ``at``: where it stands."""
     for key, values in grid.items():
         path = (*at, key)
-        if not values:
-            mistakes.add(path, "expected at least one value, got an empty list")
         items = [_item(document, key, value, (*path, i)) for i, value in enumerate(values)]
         yield Dimension(tuple((item,) for item in items), True)
 
@@ -158,8 +159,6 @@ def _together(document: YamlDocument, sweep: Sweep, mistakes: Mistakes) -> Itera
     if not lengths:
         return
     first, length = next(iter(lengths.items()))
-    if not length:
-        mistakes.add((*at, first), "expected at least one value, got an empty list")
     for key, other in lengths.items():
         if other != length:
             mistakes.add(
@@ -177,8 +176,6 @@ def _points(document: YamlDocument, sweep: Sweep, mistakes: Mistakes) -> Iterato
     at: KeyPath = ("sweep", "points")
     entries = []
     for index, point in enumerate(sweep.points):
-        if not point:
-            mistakes.add((*at, index), "expected settings and their values, got an empty mapping")
         items = (_item(document, key, v, (*at, index, key)) for key, v in point.items())
         entries.append(tuple(items))
     if entries:
@@ -253,6 +250,6 @@ class Search(Section):
     """Whether designs are tried, too, in which a step of the job has other examples. Else it has
     those of the experiment as written, by its first strategy: each training loop gets the batch
     that is its part of them, and designs are left out where no whole batch comes within 2 %."""
-    settings: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    settings: dict[str, Values] = Field(default_factory=dict)
     """Values of further settings by their dotted names, as ``--set`` takes them, such as
     execution.wire; ``cluster.KEY`` is of the profile."""

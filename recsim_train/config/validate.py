@@ -198,6 +198,9 @@ def _report(
     expected = f"expected {what.words}" if what else "expected another value"
     if kind == "missing":
         mistakes.add(prefix + path, f"missing; {expected}{_meaning(model, path)}")
+    elif kind == "too_short":
+        what_is_there = "mapping" if isinstance(value, dict) else "list"
+        mistakes.add(prefix + path, f"expected at least one value, got an empty {what_is_there}")
     elif kind == "value_error":
         # A quantity's own sentence says more than its type does.
         mistakes.add(prefix + path, str(details["ctx"]["error"]))

@@ -99,11 +99,11 @@ BAD = {
     # types and ranges
     "zero trainers": (
         GOOD + "roles: {trainers: 0}\n",
-        "4:19: roles.trainers: expected an integer of at least 1, got 0",
+        "4:19: roles.trainers: expected an integer of at least 1 and at most 100000, got 0",
     ),
     "negative count": (
         GOOD + "roles: {readers: -1}\n",
-        "roles.readers: expected an integer of at least 0, got -1",
+        "roles.readers: expected an integer of at least 0 and at most 100000, got -1",
     ),
     "text for a number": (
         GOOD + "training: {steps: many}\n",
@@ -217,7 +217,7 @@ BAD = {
     ),
     "no tables": (
         MODEL + "{preset: tiny, tables: []}\n",
-        "model.tables: expected at least one table, got an empty list",
+        "model.tables: expected at least one value, got an empty list",
     ),
     "table without rows": (
         MODEL + "{preset: tiny, tables: [{ids: 2}]}\n",
@@ -317,7 +317,8 @@ def test_the_good_one_is_good(tmp_path: Path) -> None:
 def test_shows_place_line_and_caret(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD + "roles:\n  trainers: 0   # none\n")
     assert failure(path) == (
-        f"{path}:5:13: roles.trainers: expected an integer of at least 1, got 0\n"
+        f"{path}:5:13: roles.trainers: expected an integer of at least 1 and at most 100000, "
+        "got 0\n"
         "      trainers: 0   # none\n"
         "                ^\n"
         f"1 problem in {path}"

@@ -74,7 +74,7 @@ class TestSettings:
         rows = {row.name: row for row in settings_table()}
         assert rows["execution.timeout"][1:3] == ("a duration such as '50 us'", "60 s")
         assert rows["simulation.precision"][1:3] == ("a share such as '5 %'", "0.5 %")
-        assert rows["roles.trainers"][1:3] == ("an integer of at least 1", "1")
+        assert rows["roles.trainers"][1:3] == ("an integer of at least 1 and at most 100000", "1")
         assert rows["training.dense_optimizer"][1:3] == ("one of 'sgd', 'adagrad'", "sgd")
         assert rows["data.path"][1:3] == ("text or a list of texts or null", "-")
 
