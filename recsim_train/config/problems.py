@@ -79,12 +79,11 @@ class Problem:
     key: str
     """Dotted name of the setting; empty for the document as a whole."""
     message: str
-    excerpt: bool = True
 
     def __str__(self) -> str:
         head = f"{self.mark}: {self.key}: " if self.key else f"{self.mark}: "
         lines = [head + self.message]
-        if self.excerpt and (picture := self.mark.excerpt()):
+        if picture := self.mark.excerpt():
             lines.append(picture)
         return "\n".join(lines)
 
@@ -139,14 +138,11 @@ class Mistakes:
 
     def add(self, path: KeyPath, message: str, *, at_key: bool = False) -> None:
         """Record a problem of the value at ``path``, or of the key itself."""
-        mark = self.marks.locate(path, at_key=at_key)
-        # With nothing but the document to point at, its first line would only mislead.
-        around = any(path[:n] in self.marks for n in range(1, len(path) + 1))
-        self.add_at(mark, dotted(path), message, excerpt=around)
+        self.add_at(self.marks.locate(path, at_key=at_key), dotted(path), message)
 
-    def add_at(self, mark: Mark, key: str, message: str, *, excerpt: bool = True) -> None:
+    def add_at(self, mark: Mark, key: str, message: str) -> None:
         """Record a problem of what is written at ``mark``."""
-        problem = Problem(mark, key, message, excerpt)
+        problem = Problem(mark, key, message)
         if problem not in self.problems:
             self.problems.append(problem)
 

@@ -8,7 +8,8 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, cast
+from functools import lru_cache
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -42,37 +43,26 @@ class Accepts:
         )
 
 
-def accepts(hint: Any, metadata: typing.Sequence[Any] = ()) -> Accepts:
-    """Take an annotation apart."""
-    limits: dict[str, float] = {}
-    quantity: Quantity | None = None
-    optional = False
-    parts = list(metadata)
-    if typing.get_origin(hint) is Annotated:
-        hint, *inner = typing.get_args(hint)
-        parts += inner
-    for part in parts:
-        if isinstance(part, FieldInfo):
-            limits |= accepts(int, part.metadata).limits
-        elif isinstance(part, Quantity):
-            quantity = part
-        else:
-            bounds = {k: getattr(part, k) for k in ("ge", "gt", "le", "lt") if hasattr(part, k)}
-            limits |= {k: v for k, v in bounds.items() if v is not None}
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        members = [m for m in typing.get_args(hint) if m is not type(None)]
-        optional = len(members) < len(typing.get_args(hint))
-        if len(members) == 1:
-            inside = accepts(members[0])
-            return Accepts(
-                inside.hint, inside.limits | limits, inside.quantity or quantity, optional
-            )
-    return Accepts(hint, limits, quantity, optional)
-
-
+@lru_cache(maxsize=1024)
 def of_field(field: FieldInfo) -> Accepts:
     """What a pydantic field accepts."""
-    return accepts(field.annotation, field.metadata)
+    hint = field.annotation
+    limits: dict[str, float] = {}
+    quantity = next((part for part in field.metadata if isinstance(part, Quantity)), None)
+    for part in field.metadata:
+        bounds = {key: getattr(part, key, None) for key in _LIMITS}
+        limits |= {key: bound for key, bound in bounds.items() if bound is not None}
+    union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+    members = [m for m in typing.get_args(hint) if m is not type(None)] if union else []
+    if len(members) != 1:
+        return Accepts(hint, limits, quantity)
+    inside = accepts(members[0])
+    return Accepts(inside.hint, inside.limits | limits, inside.quantity or quantity, optional=True)
+
+
+def accepts(hint: Any) -> Accepts:
+    """The same of an annotation."""
+    return of_field(FieldInfo.from_annotation(hint))
 
 
 def of_path(model: type[BaseModel], path: KeyPath) -> Accepts | None:
@@ -97,6 +87,8 @@ def of_path(model: type[BaseModel], path: KeyPath) -> Accepts | None:
 
 
 _LISTED = {int: " of integers"}
+_LIMITS = {"ge": "at_least", "gt": "above", "le": "at_most", "lt": "below"}
+"""Constraints of a field, and what `bounded` calls them."""
 
 
 def _words(what: Accepts) -> str:
@@ -118,8 +110,7 @@ def _words(what: Accepts) -> str:
     noun = {int: "an integer", float: "a number", bool: "true or false", str: "text"}.get(hint)
     if noun is None:
         return "another value"
-    names = {"ge": "at_least", "gt": "above", "le": "at_most", "lt": "below"}
-    return bounded(noun, **{names[k]: v for k, v in what.limits.items()})
+    return bounded(noun, **{_LIMITS[k]: v for k, v in what.limits.items()})
 
 
 def bounded(
@@ -258,22 +249,21 @@ def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:
     """
     fields = type(section).model_fields
     return {
-        name: _plain(value, of_field(fields[name]), digits)
+        name: _plain(value, of_field(fields[name]).quantity, digits)
         for name, value in section
         if value is not None
     }
 
 
-def _plain(value: Any, what: Accepts, digits: int | None) -> Any:
-    if what.quantity is not None:
-        quantity = what.quantity
+def _plain(value: Any, quantity: Quantity | None, digits: int | None) -> Any:
+    if quantity is not None:
         return quantity.format_exact(value) if digits is None else quantity.format(value, digits)
     if isinstance(value, BaseModel):
         return plain(value, digits=digits)
     if isinstance(value, dict):
-        return {key: _plain(item, accepts(type(item)), digits) for key, item in value.items()}
+        return {key: _plain(item, None, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, accepts(type(item)), digits) for item in value]
+        return [_plain(item, None, digits) for item in value]
     return value
 
 

@@ -10,7 +10,7 @@ import copy
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,6 +120,8 @@ def parse_document(text: str, file: str, what: str) -> YamlDocument:
         kind = "a list" if isinstance(data, list) else "a single value"
         message = f"expected {what}: a mapping of keys to values at the top level, not {kind}"
         raise ConfigErrors([Problem(marks[()], "", message)], file)
+    # With nothing but the document to point at, its first line would only mislead.
+    marks[()] = replace(marks[()], text="")
     return YamlDocument(file, data, marks)
 
 
