@@ -87,8 +87,8 @@ def of_path(model: type[BaseModel], path: KeyPath) -> Accepts | None:
 
 
 _LISTED = {int: " of integers"}
-_LIMITS = {"ge": "at_least", "gt": "above", "le": "at_most", "lt": "below"}
-"""Constraints of a field, and what `bounded` calls them."""
+_LIMITS = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
+"""Constraints of a field, in words and in their order."""
 
 
 def _words(what: Accepts) -> str:
@@ -110,26 +110,11 @@ def _words(what: Accepts) -> str:
     noun = {int: "an integer", float: "a number", bool: "true or false", str: "text"}.get(hint)
     if noun is None:
         return "another value"
-    return bounded(noun, **{_LIMITS[k]: v for k, v in what.limits.items()})
-
-
-def bounded(
-    noun: str,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> str:
-    """A noun with its limits: "a number above 0 and at most 1"."""
-    pairs = (
-        ("of at least", at_least),
-        ("above", above),
-        ("of at most" if at_least is None and above is None else "at most", at_most),
-        ("below", below),
-    )
-    limits = [f"{words} {value:g}" for words, value in pairs if value is not None]
-    return " ".join([noun, " and ".join(limits)]) if limits else noun
+    there = what.limits
+    said = " and ".join(f"{words} {there[key]:g}" for key, words in _LIMITS.items() if key in there)
+    if said.startswith("at most"):
+        said = f"of {said}"
+    return f"{noun} {said}".strip()
 
 
 M = TypeVar("M", bound=BaseModel)
