@@ -141,7 +141,7 @@ def parse_yaml(text: str, where: str, at: KeyPath = ()) -> Parsed:
 
     Raises ConfigErrors if it is not valid YAML.
     """
-    builder = _Builder(where, text.splitlines())
+    builder = Builder(where, text.splitlines())
     try:
         node = yaml.compose(text, Loader=_Loader)
         data = None if node is None else builder.build(node, at)
@@ -182,7 +182,7 @@ def _plain_words(error: yaml.MarkedYAMLError, source: str) -> str:
     return f"not valid YAML: {next(words, error.problem or said)}"
 
 
-class _Builder:
+class Builder:
     """Makes plain data of nodes and remembers where everything stands."""
 
     def __init__(self, file: str, lines: list[str]) -> None:
