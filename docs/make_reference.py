@@ -147,8 +147,8 @@ def settings() -> str:
         step = within if strategy.lock_step else "free-running, training.threads worker threads"
         parts.append(f"### {kind}\n\n{strategy.summary}; {step}. Source: {strategy.source}.\n")
         parts.append("| option | default | meaning |\n|---|---|---|")
-        for name, option, means in rows(options[kind]):
-            parts.append(f"| `strategy.{name}` | {option.written} | {cell(means)} |")
+        for name, default, means in rows(options[kind]):
+            parts.append(f"| `strategy.{name}` | {default} | {cell(means)} |")
         parts.append("")
     return "\n".join([*parts, "## Model presets\n\n```", *describe_presets(), "```"])
 

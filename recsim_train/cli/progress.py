@@ -3,6 +3,7 @@ a line that moves on a terminal, elsewhere plain lines, one at each stage and on
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 import time
@@ -28,26 +29,22 @@ class Heard:
     gone, they are lost, and no work ends for that."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
+        self._stream = io.StringIO() if stream is None else stream
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        if self._stream is not None:
-            with suppress(OSError, ValueError):
-                self._stream.write(text)
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        if self._stream is not None:
-            with suppress(OSError, ValueError):
-                self._stream.flush()
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
     def isatty(self) -> bool:
-        return self._stream is not None and not self._stream.closed and self._stream.isatty()
+        return not self._stream.closed and self._stream.isatty()
 
     def fileno(self) -> int:
-        if self._stream is None:
-            raise ValueError("a closed stream has no number")
         return self._stream.fileno()
 
 

@@ -21,8 +21,8 @@ def strategies() -> None:
     options = registry.schemas()
     for kind, strategy in registry.strategies().items():
         common.tell(f"{kind}: {strategy.summary}\n  source: {strategy.source}")
-        for name, option, means in rows(options[kind]):
-            common.tell(f"  {name} = {option.written}: {means}")
+        for name, default, means in rows(options[kind]):
+            common.tell(f"  {name} = {default}: {means}")
 
 
 @app.command("presets", epilog=common.examples("show presets"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import hypot, inf, sqrt
-from typing import Annotated, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -132,6 +132,11 @@ class Usual:
 
 class Costs(Section):
     """Prices. A name says of what: `gemm_flop` is the price of one flop in a matrix product."""
+
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("parse_row", "skip_row"),
+        "the profile is of an earlier version, which priced the reading of text: calibrate again",
+    )
 
     call: Annotated[Price, Usual(7e-7)]
     """One tensor operator call, views and those within others included."""

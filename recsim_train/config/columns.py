@@ -3,7 +3,8 @@ column, in their order; features are the numeric columns, in theirs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -11,21 +12,21 @@ from recsim_train.config.problems import KeyPath, Mistakes, shown
 from recsim_train.config.units import Names, Positive, Section
 
 Buckets = Annotated[int, Field(ge=1, le=10**12)]
-REFUSED = {
-    "embedding_name": "each categorical column has a table of its own",
-    "embedding_dim": "all tables are of model.embedding_dim",
-    "vocab_list": "give hash_bucket_size, or number the values and give num_buckets",
-    "vocab_file": "give hash_bucket_size, or number the values and give num_buckets",
-    "pooling": "the embeddings of a list are summed",
-    "dtype": "the type is what the file says",
-    "share_embedding": "each categorical column has a table of its own",
-    "default_value": "of numbers it is fill_na; a missing id has a row of its own, row 0",
-}
-"""What other tools know of a column, and why it is not here."""
 
 
 class Column(Section):
     """A column of the data, or several that are alike."""
+
+    refused: ClassVar[Mapping[str, str]] = {  # of what other tools know of a column
+        "embedding_name": "each categorical column has a table of its own",
+        "embedding_dim": "all tables are of model.embedding_dim",
+        "vocab_list": "give hash_bucket_size, or number the values and give num_buckets",
+        "vocab_file": "give hash_bucket_size, or number the values and give num_buckets",
+        "pooling": "the embeddings of a list are summed",
+        "dtype": "the type is what the file says",
+        "share_embedding": "each categorical column has a table of its own",
+        "default_value": "of numbers it is fill_na; a missing id has a row of its own, row 0",
+    }
 
     name: Names
     """Its name in the files; or a list of names."""
@@ -179,23 +180,3 @@ def check_columns(label: str | None, columns: tuple[Column, ...], mistakes: Mist
     for kind, what in ("numeric", "a feature"), ("categorical", "a table"):
         if not any(column.type == kind for column in columns):
             mistakes.add(path, f"expected at least one {kind} column, of which {what} is made")
-
-
-def write_out_columns(raw: Any, mistakes: Mistakes) -> Any:
-    """The section ``data`` with lists where one name stands; keys that are not for here said."""
-    if not isinstance(raw, dict) or not isinstance(raw.get("columns"), list):
-        return raw
-    written = []
-    for n, given in enumerate(raw["columns"]):
-        column = given
-        if isinstance(given, dict):
-            column = dict(given)
-            for key in [key for key in column if key in REFUSED]:
-                mistakes.add(("data", "columns", n, key), f"not known: {REFUSED[key]}", at_key=True)
-                del column[key]
-            if isinstance(column.get("name"), str):
-                column["name"] = [column["name"]]
-            if isinstance(column.get("fill_na"), int) and not isinstance(column["fill_na"], bool):
-                column["fill_na"] = float(column["fill_na"])
-        written.append(column)
-    return {**raw, "columns": written}

@@ -9,11 +9,10 @@ from pathlib import PurePath
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.experiment import Experiment, StrategyChoice
-from recsim_train.config.validate import Accepts, accepts, of_field
+from recsim_train.config.validate import plain
 from recsim_train.config.yaml_source import Dumper
 
 DIGITS = 6
@@ -41,32 +40,6 @@ def dump_cluster(cluster: Cluster, header_comment: str = "") -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in header_comment.splitlines()) + dump_yaml(
         plain(cluster, digits=DIGITS)
     )
-
-
-def plain(section: BaseModel, *, digits: int | None) -> dict[str, Any]:
-    """A model as the plain data of its YAML: quantities with units, without what is None.
-
-    ``digits``: significant digits of quantities; None: as many as it takes to read back the same.
-    """
-    fields = type(section).model_fields
-    return {
-        name: _plain(value, of_field(fields[name]), digits)
-        for name, value in section
-        if value is not None
-    }
-
-
-def _plain(value: Any, what: Accepts, digits: int | None) -> Any:
-    if what.quantity is not None:
-        quantity = what.quantity
-        return quantity.format_exact(value) if digits is None else quantity.format(value, digits)
-    if isinstance(value, BaseModel):
-        return plain(value, digits=digits)
-    if isinstance(value, dict):
-        return {key: _plain(item, accepts(type(item)), digits) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, accepts(type(item)), digits) for item in value]
-    return value
 
 
 def resolved(experiment: Experiment) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from recsim_train.config.columns import Column, layout_of
 from recsim_train.config.sweep import Search, Sweep
@@ -14,6 +14,7 @@ from recsim_train.config.units import (
     Duration,
     Every,
     Names,
+    Portion,
     Positive,
     PositiveDuration,
     Rows,
@@ -39,14 +40,14 @@ class Gates(Section):
     """Median absolute raw error of all runs of all configurations, at most."""
     raw_p90: Share | None = None
     """Nine in ten of the same are at most this."""
-    order: Share | None = None
+    order: Portion | None = None
     """Share of pairs of configurations that are predicted in the order measured, at least. Pairs
     count whose measured difference is beyond the noise of both."""
     order_min_pairs: Positive = 100
     """Pairs that ``order`` needs."""
-    coverage_least: Share | None = None
+    coverage_least: Portion | None = None
     """Share of 90 % intervals that hold the measurement, at least."""
-    coverage_most: Share | None = None
+    coverage_most: Portion | None = None
     """The same, at most: intervals that hold everything say nothing."""
     half_width: Share | None = None
     """Median half width of the 90 % intervals, relative to the prediction, at most."""
@@ -81,6 +82,8 @@ MOST_THREADS = 250_000
 class Table(Section):
     """One embedding table."""
 
+    short_forms = ("count",)
+
     rows: Rows
     """Rows after the cap."""
     ids: Positive = 1
@@ -99,6 +102,8 @@ class Model(Section):
     (arXiv 1703.04247); dcn: cross layers beside an MLP (arXiv 1708.05123).
     """
 
+    short_forms = ("preset", "max_rows")
+
     name: str = "custom"
     """Preset or own name, printed in reports."""
     kind: Literal["dlrm", "wide_deep", "deepfm", "dcn"] = "dlrm"
@@ -109,11 +114,11 @@ class Model(Section):
     """Dense features per example."""
     bottom_mlp: tuple[Positive, ...] = ()
     """dlrm: layer widths after the features; the last equals embedding_dim. Other kinds: none."""
-    top_mlp: tuple[Positive, ...]
+    top_mlp: Annotated[tuple[Positive, ...], Field(min_length=1)]
     """Layer widths of the top (dlrm) or deep MLP; the last is 1, the logit."""
     cross_layers: Positive = 3
     """dcn: how many cross layers."""
-    tables: tuple[Table, ...]
+    tables: Annotated[tuple[Table, ...], Field(min_length=1)]
     """The embedding tables, in the order of the data's categorical columns."""
     dtype: Literal["float32", "float64"] = "float32"
     """Type of parameters and activations."""
@@ -160,7 +165,7 @@ class Data(Section):
     out."""
     eval_rows: Count = 10_000
     """Held-out examples on which loss, AUC and normalised entropy are measured; 0: none."""
-    eval_share: Share | None = None
+    eval_share: Portion | None = None
     """In place of eval_rows: the same as a share of all rows of the files."""
     eval_from: Literal["start", "end"] = "start"
     """Which rows of the files are held out: the first, or the last, as of a log in order of
@@ -176,7 +181,7 @@ class Data(Section):
     rows: Positive | None = None
     """Examples of one epoch of the data that is meant, which need not be there: what ``simulate
     --epochs`` is of, and nothing else."""
-    malformed_limit: Share = 0.01
+    malformed_limit: Portion = 0.01
     """A run stops where more than this share of the rows read so far is malformed, looked at by
     each reader from 10,000 rows on, and of all rows at the end. Up to there a malformed row is
     replaced by the next well-formed one of its batch. 100 %: no limit."""
@@ -226,16 +231,19 @@ class Data(Section):
         return f"{source}; held out: {held_out if self.holds_out else 'none'}"
 
 
+Processes = Annotated[int, Field(ge=0, le=MOST_PROCESSES)]
+
+
 class Roles(Section):
     """How many instances of each role; 0 servers: their shards live in the trainers."""
 
-    trainers: Positive = 1
+    trainers: Annotated[Processes, Field(ge=1)] = 1
     """Trainer processes."""
-    embedding_servers: Count = 0
+    embedding_servers: Processes = 0
     """Embedding server processes; 0: table shards live in the trainers' processes."""
-    dense_servers: Count = 0
+    dense_servers: Processes = 0
     """Dense server processes; 0: dense shards live in the trainers' processes."""
-    readers: Count = 0
+    readers: Processes = 0
     """Reader processes; 0: each trainer reads for itself in a background thread."""
 
 
@@ -330,8 +338,19 @@ class Checkpoint(Section):
         return found if isinstance(found, float) else None
 
 
+_PRICED = "the profile's prices say it (checkpoints), which `recsim-train calibrate` measures"
+
+
 class Recovery(Section):
     """What the job does when a host of the profile fails, or a process of a real run dies."""
+
+    refused: ClassVar[Mapping[str, str]] = {  # of earlier versions
+        "checkpoint_every": "checkpoint.every says it, of real runs too",
+        "checkpoint_write": _PRICED,
+        "checkpoint_standstill": _PRICED,
+        "abort": "it is called stop",
+        "restart_all_from_checkpoint": "it is called restart",
+    }
 
     policy: Literal["stop", "restart", "continue_without"] = "stop"
     """stop: the run ends, and ``--resume`` goes on from its last checkpoint; restart: all stop
@@ -366,6 +385,10 @@ class Execution(Section):
     """Spans kept per process; totals are always exact."""
 
 
+_EXTENDS = {"type": "object", "minProperties": 1, "properties": {"extends": {"type": "string"}}}
+_PROFILE = {"anyOf": [{"type": "string"}, _EXTENDS]}
+
+
 class Experiment(Section):
     """One experiment: everything that a prediction and a measurement share."""
 
@@ -378,7 +401,7 @@ class Experiment(Section):
     strategies: tuple[StrategyChoice, ...]
     """YAML key ``strategy``: a name, a mapping with ``kind`` and options, or a list of those."""
     placement: Placement = Placement()
-    cluster: str = "local"
+    cluster: Annotated[str, WithJsonSchema(_PROFILE)] = "local"
     """A profile: a file, or a name under cluster_profiles/; or a mapping, which ``extends`` one of
     these, this machine's unless it says so, and changes what it names of it."""
     seed: Count = 1

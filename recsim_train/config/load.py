@@ -16,13 +16,11 @@ from recsim_train.config.checks import (
     check_model,
     check_recovery,
     check_size,
-    write_out_data,
-    write_out_recovery,
 )
 from recsim_train.config.experiment import Data, Experiment, Model, Validation
 from recsim_train.config.options import Schemas, write_out_strategies
 from recsim_train.config.points import PROFILE_KEY, ExperimentFile, read_experiment
-from recsim_train.config.presets import MODEL_KEYS, PRESETS, write_out_model
+from recsim_train.config.presets import PRESETS, write_out_model
 from recsim_train.config.problems import ConfigErrors, KeyPath, Mistakes, Problem, dotted
 from recsim_train.config.profiles import EXTENDS, NO_PROFILE_NAME, WHOLE
 from recsim_train.config.sets import Assignment, Sets, read_with
@@ -165,10 +163,6 @@ def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistake
     """The experiment of a document; ConfigErrors with these and all earlier mistakes."""
     take_sweep(document, (), mistakes)
     data = _without_empty_sections(Experiment, document.data)
-    if "data" in data:
-        data["data"] = write_out_data(data["data"], mistakes)
-    if "recovery" in data:
-        data["recovery"] = write_out_recovery(data["recovery"], mistakes)
     model = write_out_model(data.pop("model", None), data.get("data"), mistakes)
     strategies = write_out_strategies(data.pop("strategy", None), schemas, mistakes)
     if "strategies" in data:
@@ -176,10 +170,7 @@ def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistake
     # Where a part is beyond checking, a sound one takes its place: the rest is still checked.
     data["model"] = model or PRESETS["tiny"].model("tiny")
     data["strategies"] = strategies or [{"kind": "unknown"}]
-    extra: dict[KeyPath, tuple[str, ...]] = {("model",): MODEL_KEYS}
-    experiment = check(
-        Experiment, data, mistakes, extra_keys=extra, renamed={"strategies": "strategy"}
-    )
+    experiment = check(Experiment, data, mistakes, renamed={"strategies": "strategy"})
     shape = _alone(Model, model)
     source = _alone(Data, data.get("data", {}))
     if shape is not None:

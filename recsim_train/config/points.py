@@ -22,8 +22,8 @@ from recsim_train.config.problems import (
     Problem,
     dotted,
 )
-from recsim_train.config.sets import Assignment, parse_sets
-from recsim_train.config.sweep import Dimension, Sweep, fix, take_sweep
+from recsim_train.config.sets import Assignment, Sets, parse_sets
+from recsim_train.config.sweep import Dimension, Sweep, take_sweep, without, write_out_sweep
 from recsim_train.config.validate import Accepts, of_path
 from recsim_train.config.yaml_source import LARGEST_INTEGER, YamlDocument, read_document
 
@@ -72,14 +72,18 @@ def read_experiment(
     axes = [item for item in read if item not in sets and is_axis(item)]
     own = [item for item in read if item.key.startswith(_OWN_KEY)]
     plain = [item for item in given if item not in axes and item not in own]
-    _set_own(document, own, mistakes)
+    if own:
+        write_out_sweep(document)
+        Sets(document, {}, mistakes).apply(own)
     taken = take_sweep(document, axes, mistakes)
     mistakes.raise_any()
     if taken is None:
         return ExperimentFile(path, document, None, (), (), tuple(plain))
     sweep, all_dimensions = taken
     fixed = [item for item in plain if isinstance(item, Assignment)]
-    dimensions = fix(all_dimensions, fixed, mistakes)
+    dimensions = all_dimensions
+    for item in fixed:
+        dimensions = without(dimensions, item, mistakes)
     mistakes.raise_any()
     varied = [item.path for d in dimensions for entry in d.entries for item in entry]
     swept = bool(dimensions)
@@ -129,24 +133,8 @@ def _strategies(document: YamlDocument, dimension: Dimension) -> bool:
     document.data["strategy"] = [item.value for item in items]
     for index, item in enumerate(items):
         document.marks.replace(("strategy", index), item.mark)
-    document.marks.values["strategy",] = items[0].mark
+    document.marks["strategy",] = items[0].mark
     return True
-
-
-def _set_own(document: YamlDocument, sets: Sequence[Assignment], mistakes: Mistakes) -> None:
-    """Overrides of the sweep's own settings, such as sweep.keep_runs."""
-    for item in sets:
-        raw = document.data.get("sweep")
-        name = item.key.removeprefix(_OWN_KEY)
-        full = isinstance(raw, dict) and bool(raw.keys() & Sweep.model_fields.keys())
-        if raw is not None and not full:
-            key = "points" if isinstance(raw, list) else "grid"
-            mistakes.add_at(item.mark, "sweep", f"write the file's sweep as {{{key}: ...}} first")
-            continue
-        document.data["sweep"] = {**(raw or {}), name: item.value}
-        document.marks.values["sweep", name] = item.mark
-        document.marks.keys["sweep", name] = item.mark
-        document.marks.values.setdefault(("sweep",), item.mark)
 
 
 _GIVEN = "the given experiment"

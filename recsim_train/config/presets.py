@@ -147,8 +147,6 @@ def describe_presets() -> Iterator[str]:
         )
 
 
-MODEL_KEYS = ("preset", "max_rows")
-"""Keys of ``model`` beyond the model's own fields."""
 _EXPECTED_MODEL = "expected a preset's name or a mapping"
 
 
@@ -169,7 +167,7 @@ def write_out_model(raw: object, data: object, mistakes: Mistakes) -> dict[str, 
     if not isinstance(raw, dict):
         mistakes.add(path, f"{_EXPECTED_MODEL}, got {shown(raw)}")
         return None
-    own = {key: value for key, value in raw.items() if key not in MODEL_KEYS}
+    own = {key: value for key, value in raw.items() if key not in Model.short_forms}
     fields = dict(own)
     if "preset" in raw:
         preset = raw["preset"]
@@ -182,7 +180,7 @@ def write_out_model(raw: object, data: object, mistakes: Mistakes) -> dict[str, 
             stand_in = PRESETS["tiny"].model("tiny") | {
                 k: v for k, v in own.items() if k != "tables"
             }
-            check(Model, stand_in, mistakes, prefix=path, extra_keys={(): MODEL_KEYS})
+            check(Model, stand_in, mistakes, prefix=path)
             return None
         fields = PRESETS[preset].model(preset) | own
         dim = own.get("embedding_dim")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from recsim_train.config.errors import UserError
 
@@ -78,12 +79,11 @@ class Problem:
     key: str
     """Dotted name of the setting; empty for the document as a whole."""
     message: str
-    excerpt: bool = True
 
     def __str__(self) -> str:
         head = f"{self.mark}: {self.key}: " if self.key else f"{self.mark}: "
         lines = [head + self.message]
-        if self.excerpt and (picture := self.mark.excerpt()):
+        if picture := self.mark.excerpt():
             lines.append(picture)
         return "\n".join(lines)
 
@@ -103,32 +103,29 @@ class ConfigErrors(UserError):  # noqa: N818 - several
         super().__init__("\n".join([*map(str, self.problems), closing]))
 
 
-@dataclass(slots=True)
-class Marks:
-    """Where each value and key of a document stands."""
+KEY: Final = -1
+"""Behind the path of a value: where its key stands."""
 
-    values: dict[KeyPath, Mark] = field(default_factory=dict)
-    keys: dict[KeyPath, Mark] = field(default_factory=dict)
+
+class Marks(dict[KeyPath, Mark]):
+    """Where each value of a document stands, and each key, which is below its value."""
 
     def locate(self, path: KeyPath, *, at_key: bool = False) -> Mark:
         """The mark of a value (or of its key), or of the nearest thing around it."""
-        if at_key and path in self.keys:
-            return self.keys[path]
-        if path in self.values:
-            return self.values[path]
-        for length in range(len(path) - 1, 0, -1):
-            # A key that is missing from a section is shown at the section's own key.
-            mark = self.keys.get(path[:length]) or self.values.get(path[:length])
-            if mark is not None:
-                return mark
-        return self.values[()]
+        if at_key and (*path, KEY) in self:
+            return self[*path, KEY]
+        if path in self:
+            return self[path]
+        # A key that is missing from a section is shown at the section's own key.
+        around = (path[:length] for length in range(len(path) - 1, 0, -1))
+        found = (self.get((*above, KEY)) or self.get(above) for above in around)
+        return next(filter(None, found), self[()])
 
     def replace(self, path: KeyPath, mark: Mark) -> None:
         """Everything at ``path`` and below now comes from ``mark``."""
-        for marks in (self.values, self.keys):
-            for old in [p for p in marks if p[: len(path)] == path]:
-                del marks[old]
-            marks[path] = mark
+        for old in [p for p in self if p[: len(path)] == path]:
+            del self[old]
+        self[path] = self[*path, KEY] = mark
 
 
 @dataclass(slots=True)
@@ -141,14 +138,11 @@ class Mistakes:
 
     def add(self, path: KeyPath, message: str, *, at_key: bool = False) -> None:
         """Record a problem of the value at ``path``, or of the key itself."""
-        mark = self.marks.locate(path, at_key=at_key)
-        # With nothing but the document to point at, its first line would only mislead.
-        around = any(path[:n] in self.marks.values for n in range(1, len(path) + 1))
-        self.add_at(mark, dotted(path), message, excerpt=around)
+        self.add_at(self.marks.locate(path, at_key=at_key), dotted(path), message)
 
-    def add_at(self, mark: Mark, key: str, message: str, *, excerpt: bool = True) -> None:
+    def add_at(self, mark: Mark, key: str, message: str) -> None:
         """Record a problem of what is written at ``mark``."""
-        problem = Problem(mark, key, message, excerpt)
+        problem = Problem(mark, key, message)
         if problem not in self.problems:
             self.problems.append(problem)
 

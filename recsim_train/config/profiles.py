@@ -92,18 +92,9 @@ def _checked(document: YamlDocument, sets: Sequence[str | Assignment] = ()) -> C
     return read_with(sets_of, own, Cluster, lambda: _read(document, mistakes))
 
 
-_EARLIER = {"parse_row", "skip_row"}
-"""Prices that profiles had before read_row."""
-
-
 def _read(document: YamlDocument, mistakes: Mistakes) -> Cluster:
     data = dict(document.data)
     if isinstance(costs := data.get("costs"), dict):
-        if _EARLIER & costs.keys():
-            raise UserError(
-                f"{document.file}: the profile is of an earlier version of recsim-train, which "
-                "priced the reading of text: calibrate again"
-            )
         # A price without its uncertainty may be written as the value alone.
         data["costs"] = {k: {"value": v} if isinstance(v, str) else v for k, v in costs.items()}
     cluster = check(Cluster, data, mistakes)
@@ -155,9 +146,7 @@ def _composed(document: YamlDocument, path: Path, above: Sequence[Path] = ()) ->
     mistakes.raise_any()
     assert found is not None
     under = _composed(read_document(found, _KIND), found, (path, *above))
-    marks = Marks(
-        {**under.marks.values, **document.marks.values}, {**under.marks.keys, **document.marks.keys}
-    )
+    marks = Marks({**under.marks, **document.marks})
     return YamlDocument(document.file, _over(under.data, document.data), marks)
 
 

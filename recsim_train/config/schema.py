@@ -5,23 +5,21 @@ from __future__ import annotations
 
 import copy
 import typing
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.experiment import Experiment
-from recsim_train.config.options import OptionSchema, Schemas
-from recsim_train.config.presets import MODEL_KEYS, PRESETS
-from recsim_train.config.profiles import EXTENDS
+from recsim_train.config.experiment import Experiment, Model
+from recsim_train.config.options import Schemas, choice_schema, without_base_units
+from recsim_train.config.presets import PRESETS
 from recsim_train.config.sweep import Sweep
 from recsim_train.config.tables import LARGE, MOST_TABLES, TORCHREC
 from recsim_train.config.topology import ROLE_NAMES
-from recsim_train.config.units import DURATION, SHARE
-from recsim_train.config.validate import Accepts, accepts, of_field
+from recsim_train.config.units import DURATION
+from recsim_train.config.validate import Accepts, accepts, of_field, written_default
 
 
 class SettingRow(NamedTuple):
@@ -30,6 +28,7 @@ class SettingRow(NamedTuple):
     name: str
     """Dotted, as ``--set`` takes it; ``[]`` stands for a position in a list."""
     type: str
+    """In words, such as "an integer of at least 1"."""
     default: str
     """As it would be written in the YAML; "-" where there is none."""
     meaning: str
@@ -43,56 +42,65 @@ def settings_table() -> list[SettingRow]:
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
     for key, field in model.model_fields.items():
         what, name = of_field(field), prefix + key
-        if name == "strategies":
-            yield SettingRow("strategy", "name, mapping or list", "-", _meaning(field))
-            yield SettingRow(
-                "strategy.OPTION",
-                "the option's",
-                "the option's",
-                "An option of the strategy; see `recsim-train show strategies`.",
-            )
-        elif name == "model":
-            yield from _MODEL_FORMS
-            yield from _rows(what.hint, "model.")
-        elif name == "model.tables":
-            yield SettingRow(name, "list or mapping", _DEFAULT_BY_PRESET, _TABLES)
-            yield from _rows(typing.get_args(what.hint)[0], "model.tables[].")
-        elif what.section is not None:
-            yield from _rows(what.section, name + ".")
-        elif (item := _listed(what)) is not None:
-            yield SettingRow(name, "list", _default(field, what), _meaning(field))
-            yield from _rows(item, name + "[].")
-        else:
-            default = _default(field, what)
-            if default in ("-", "[]") and name.startswith("model.") and "[]" not in name:
-                default = _DEFAULT_BY_PRESET
-            yield SettingRow(name, type_name(what), default, _meaning(field))
+        default, listed = written_default(field), _listed(what)
+        if name in _FORMS:
+            yield from _FORMS[name]
+        elif what.section is None:
+            preset = prefix == "model." and default in ("-", "[]")
+            own = _DEFAULT_BY_PRESET if preset else default
+            yield SettingRow(name, what.words, own, _meaning(field))
+        if what.section is not None:
+            yield from _rows(what.section, f"{name}.")
+        elif listed is not None and name != "strategies":
+            yield from _rows(listed, f"{name}[].")
 
 
 _DEFAULT_BY_PRESET = "the preset's"
-_TABLES = (
-    "The embedding tables, in the order of the data's categorical columns: a list of row counts "
-    "(`50M` is 50 million) or mappings {rows, ids, variable}, with `count` for tables that are "
-    "all alike; one such mapping; or the path of a CSV, JSON or YAML file of them, relative to the "
-    "current directory."
-)
-
-
-_MODEL_FORMS = (
-    SettingRow(
-        "model",
-        "name or mapping",
-        "-",
-        "A preset's name, or a mapping with a preset and overrides, or with all fields.",
+_FORMS = {
+    "strategies": (
+        SettingRow(
+            "strategy",
+            "name, mapping or list",
+            "-",
+            "A strategy's name, a mapping with `kind` and options, or a list of those.",
+        ),
+        SettingRow(
+            "strategy.OPTION",
+            "the option's",
+            "the option's",
+            "An option of the strategy; see `recsim-train show strategies`.",
+        ),
     ),
-    SettingRow(
-        "model.preset",
-        " or ".join(PRESETS),
-        "-",
-        "The preset that the other keys override; without it they are all required.",
+    "model": (
+        SettingRow(
+            "model",
+            "name or mapping",
+            "-",
+            "A preset's name, or a mapping with a preset and overrides, or with all fields.",
+        ),
+        SettingRow(
+            "model.preset",
+            "one of " + ", ".join(map(repr, PRESETS)),
+            "-",
+            "The preset that the other keys override; without it they are all required.",
+        ),
+        SettingRow(
+            "model.max_rows", "an integer of at least 1", "-", "Cap on the rows of every table."
+        ),
     ),
-    SettingRow("model.max_rows", "integer >= 1", "-", "Cap on the rows of every table."),
-)
+    "model.tables": (
+        SettingRow(
+            "model.tables",
+            "list or mapping",
+            _DEFAULT_BY_PRESET,
+            "The embedding tables, in the order of the data's categorical columns: a list of row "
+            "counts (`50M` is 50 million) or mappings {rows, ids, variable}, with `count` for "
+            "tables that are all alike; one such mapping; or the path of a CSV, JSON or YAML file "
+            "of them, relative to the current directory.",
+        ),
+    ),
+}
+"""Rows of what may be written in short."""
 
 
 def _listed(what: Accepts) -> type[BaseModel] | None:
@@ -101,47 +109,12 @@ def _listed(what: Accepts) -> type[BaseModel] | None:
     return accepts(typing.get_args(what.hint)[0]).section if several else None
 
 
-def type_name(what: Accepts) -> str:
-    """A type in a few words: "integer >= 1", "duration", "sgd or adagrad"."""
-    if what.quantity is not None:
-        text = what.quantity.what.removeprefix("a ")
-    elif typing.get_origin(what.hint) is Literal:
-        text = " or ".join(map(str, typing.get_args(what.hint)))
-    elif typing.get_origin(what.hint) is tuple:
-        inner = accepts(typing.get_args(what.hint)[0])
-        nouns = {str: "texts", int: "integers"}
-        text = f"list of {nouns.get(inner.hint, 'mappings')}"
-        text = f"text or {text}" if inner.hint is str else text
-    elif typing.get_origin(what.hint) is dict:
-        text = "mapping"
-    else:
-        names = {int: "integer", float: "number", bool: "true or false", str: "text"}
-        text = names[what.hint]
-    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
-    limits = [f"{signs[key]} {value:g}" for key, value in what.limits.items()]
-    return " ".join([text, ", ".join(limits)]) if limits else text
-
-
-def _default(field: FieldInfo, what: Accepts) -> str:
-    value = field.default
-    if value is PydanticUndefined or value is None or value == "":
-        return "-"
-    if what.quantity is not None:
-        return what.quantity.format_exact(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value == ():
-        return "[]"
-    return f"{value:_}" if isinstance(value, int) and value >= 10_000 else str(value)
-
-
 def _meaning(field: FieldInfo) -> str:
     return " ".join((field.description or "").split()).replace("``", "`")
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/"
-_TYPES = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
 
 
 def experiment_schema(schemas: Schemas) -> dict[str, Any]:
@@ -153,20 +126,13 @@ def experiment_schema(schemas: Schemas) -> dict[str, Any]:
     strategy = schema["properties"].pop("strategies")
     definitions["Tables"] = _tables(definitions["Table"])
     definitions["Model"] = _model(definitions["Model"])
-    definitions["Strategy"] = _named(schemas)
+    definitions["Strategy"] = choice_schema(schemas)
     schema["properties"]["strategy"] = {
         "description": strategy["description"],
         "anyOf": [
             {"$ref": _REF + "Strategy"},
             {"type": "array", "minItems": 1, "items": {"$ref": _REF + "Strategy"}},
         ],
-    }
-    cluster = schema["properties"]["cluster"]
-    own = {"type": "object", "minProperties": 1, "properties": {EXTENDS: {"type": "string"}}}
-    schema["properties"]["cluster"] = {
-        "description": cluster["description"],
-        "default": cluster["default"],
-        "anyOf": [{"type": "string"}, own],
     }
     schema["properties"]["sweep"] = _sweep(schema["properties"]["sweep"])
     schema["required"] = ["strategy" if key == "strategies" else key for key in schema["required"]]
@@ -202,7 +168,8 @@ def cluster_schema() -> dict[str, Any]:
         "description": price["description"],
         "anyOf": [DURATION.json_schema(), {k: v for k, v in price.items() if k != "description"}],
     }
-    _default_texts(definitions)
+    for definition in definitions.values():
+        without_base_units(definition)
     schema["properties"]["hosts"]["propertyNames"] = {"enum": ["default", *ROLE_NAMES]}
     return {"$schema": DRAFT, **schema, "title": "recsim-train cluster profile"}
 
@@ -215,17 +182,8 @@ def _allow_empty(schema: dict[str, Any]) -> None:
             schema["properties"][key] = {"anyOf": [{"$ref": reference}, {"type": "null"}]}
             if description:
                 schema["properties"][key]["description"] = description
-    _default_texts(schema["$defs"])
-
-
-def _default_texts(definitions: Mapping[str, Any]) -> None:
-    # Defaults of quantities are numbers in base units, which the YAML refuses.
-    for definition in definitions.values():
-        for field in definition.get("properties", {}).values():
-            default = field.get("default")
-            quantity = isinstance(default, float) and field.get("type") == "string"
-            if quantity or isinstance(default, dict):
-                del field["default"]
+    for definition in schema["$defs"].values():
+        without_base_units(definition)
 
 
 def _model(model: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +192,7 @@ def _model(model: dict[str, Any]) -> dict[str, Any]:
     fields["tables"] = {"description": fields["tables"]["description"], "$ref": _REF + "Tables"}
     preset = {"enum": list(PRESETS), "description": "The preset that the other keys override."}
     cap = {"type": "integer", "minimum": 1, "description": "Cap on the rows of every table."}
-    more = dict(zip(MODEL_KEYS, (preset, cap), strict=True))
+    more = dict(zip(Model.short_forms, (preset, cap), strict=True))
     overrides: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
@@ -283,38 +241,3 @@ def _tables(table: dict[str, Any]) -> dict[str, Any]:
             {"type": "string", "pattern": r"\.csv$", "description": "Path of a CSV file."},
         ]
     }
-
-
-def _named(schemas: Schemas) -> dict[str, Any]:
-    """The name of a strategy or a part, or a mapping with its own options."""
-    return {
-        "anyOf": [
-            {"enum": list(schemas)},
-            *(
-                {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["kind"],
-                    "properties": {
-                        "kind": {"const": kind},
-                        **{name: _option(option) for name, option in options.items()},
-                    },
-                }
-                for kind, options in schemas.items()
-            ),
-        ]
-    }
-
-
-def _option(option: OptionSchema) -> dict[str, Any]:
-    if option.type == "part":
-        schema = _named(option.parts)
-    elif option.type == "share":
-        schema = SHARE.json_schema()
-    elif option.choices:
-        schema = {"enum": list(option.choices)}
-    else:
-        limits = {"minimum": option.minimum, "maximum": option.maximum}
-        given = {key: limit for key, limit in limits.items() if limit is not None}
-        schema = {"type": _TYPES[option.type], **given}
-    return {**schema, "default": option.default, "description": option.help}

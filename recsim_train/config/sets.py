@@ -5,26 +5,25 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import ScalarNode
 
-from recsim_train.config.options import OptionSchema, Schemas
+from recsim_train.config.options import Schemas, parts_of
 from recsim_train.config.problems import (
     ConfigErrors,
     KeyPath,
     Mark,
     Mistakes,
-    Problem,
     dotted,
     suggest,
 )
 from recsim_train.config.units import EVERY
 from recsim_train.config.validate import of_path
-from recsim_train.config.yaml_source import Builder, YamlDocument, compose
+from recsim_train.config.yaml_source import YamlDocument, parse_yaml
 
 
 def parse_value(text: str, where: str) -> Any:
@@ -36,30 +35,18 @@ def parse_value(text: str, where: str) -> Any:
     text = text.strip()
     quoted = text.startswith(("[", "{", '"', "'"))
     try:
-        node = compose(text, where)
+        node, value, _, problems = parse_yaml(text, where)
     except ConfigErrors as error:
         if not quoted:
             return text
-        raise ConfigErrors([Problem(Mark(where), "", error.problems[0].message)], where) from None
-    if node is None:
+        node, value, problems = None, None, error.problems
+    # unless it is all of the text, a comment was cut off, or a block mapping opened
+    plain = isinstance(node, ScalarNode) and node.tag.startswith("tag:yaml.org")
+    if not quoted and not (plain and node is not None and node.end_mark.index == len(text)):
         return text or None
-    if not quoted and not _whole(node, text):
-        return text
-    builder = Builder(where, [])
-    value = builder.build(node, ())
-    if builder.problems:
-        raise ConfigErrors(
-            [Problem(Mark(where), p.key, p.message) for p in builder.problems], where
-        )
+    if problems:
+        raise ConfigErrors([replace(p, mark=Mark(where)) for p in problems], where)
     return value
-
-
-def _whole(node: Node, text: str) -> bool:
-    """Whether a scalar is all of the text: no comment cut off, no block mapping opened."""
-    if isinstance(node, MappingNode | SequenceNode):
-        return False
-    assert isinstance(node, ScalarNode)
-    return bool(node.tag.startswith("tag:yaml.org")) and node.end_mark.index == len(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +169,7 @@ class Sets:
                     at[part] = {}
                     marks.replace(done, mark)
                 elif isinstance(name := at[part], str) and (key := _named_by(done)):
-                    marks.values[*done, key] = marks.locate(done)
+                    marks[*done, key] = marks.locate(done)
                     at[part] = {key: name}
                 at = at[part]
 
@@ -194,21 +181,15 @@ def _named_by(path: KeyPath) -> str | None:
 
 def option_names(entry: object, schemas: Schemas) -> list[str]:
     """The dotted options of a strategy (its name, or a mapping), those of its parts included."""
-    kind = entry.get("kind") if isinstance(entry, dict) else entry
-    return list(_dotted(schemas.get(kind, {}), entry)) if isinstance(kind, str) else []
-
-
-def _dotted(options: Mapping[str, OptionSchema], entry: object) -> Iterator[str]:
-    """Names of options, and of those of the parts that ``entry`` chooses."""
-    for name, option in options.items():
-        yield name
-        if not option.parts:
-            continue
-        yield f"{name}.kind"
-        chosen = entry.get(name) if isinstance(entry, dict) else None
-        kind = chosen.get("kind") if isinstance(chosen, dict) else chosen
-        if isinstance(kind, str):
-            yield from (f"{name}.{key}" for key in _dotted(option.parts.get(kind, {}), chosen))
+    given: dict[str, Any] = entry if isinstance(entry, dict) else {"kind": entry}
+    section = schemas.get(str(given.get("kind")))
+    names: list[str] = []
+    for name, field in section.model_fields.items() if section else ():
+        names.append(name)
+        if parts := parts_of(field):
+            inner = ["kind", *option_names(given.get(name), parts)]
+            names += [f"{name}.{key}" for key in inner]
+    return names
 
 
 _TIMES = re.compile(r"x(\d+(?:\.\d+)?)")

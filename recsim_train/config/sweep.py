@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -21,6 +21,9 @@ MOST_POINTS = 100_000
 """A sweep of more points is taken for a mistake."""
 
 
+Values = Annotated[tuple[Any, ...], Field(min_length=1)]
+
+
 class Sweep(Section):
     """Values of settings by their dotted names, as ``--set`` takes them.
 
@@ -28,11 +31,11 @@ class Sweep(Section):
     mapping is the grid and a list is the points. A list of strategies is one more axis.
     """
 
-    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    grid: dict[str, Values] = Field(default_factory=dict)
     """Values by setting: every combination is a point."""
-    together: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    together: dict[str, Values] = Field(default_factory=dict)
     """Values by setting that go together: the first of each, the second of each ..."""
-    points: tuple[dict[str, Any], ...] = ()
+    points: tuple[Annotated[dict[str, Any], Field(min_length=1)], ...] = ()
     """Points one by one, each a mapping of settings to their value."""
     keep_runs: bool = False
     """Whether each point leaves a run directory too; without, it leaves one row of the table."""
@@ -90,17 +93,18 @@ def take_sweep(
     ``axes``: settings that the command line gives a list of values. What is wrong goes to the
     mistakes.
     """
+    write_out_sweep(document)
     raw = document.data.pop("sweep", None)
     if raw is None and not axes:
         return None
     path: KeyPath = ("sweep",)
-    full = _written_out(raw, document)
-    if full is None:
+    if not isinstance(raw, dict | None):
         mistakes.add(
             path, f"expected a mapping of settings to lists, or a list of points, got {shown(raw)}"
         )
         return Sweep(), ()
     before = len(mistakes.problems)
+    full = {key: value for key, value in (raw or {}).items() if value is not None}
     sweep = check(Sweep, full, mistakes, prefix=path)
     dimensions: list[Dimension] = []
     if sweep is not None:
@@ -109,7 +113,7 @@ def take_sweep(
         dimensions += _points(document, sweep, mistakes)
     for axis in axes:
         entries = tuple((Assignment(axis.key, v, axis.mark),) for v in axis.value)
-        dimensions = [*_without(dimensions, axis, mistakes), Dimension(entries, True)]
+        dimensions = [*without(dimensions, axis, mistakes), Dimension(entries, True)]
     if not dimensions and len(mistakes.problems) == before:
         mistakes.add(
             path, "expected values of some setting: grid, together and points are all empty"
@@ -118,35 +122,22 @@ def take_sweep(
     return sweep or Sweep(), tuple(dimensions)
 
 
-def fix(
-    dimensions: Sequence[Dimension], sets: Sequence[Assignment], mistakes: Mistakes
-) -> tuple[Dimension, ...]:
-    """The dimensions that are left where ``sets`` give some settings one value."""
-    left = list(dimensions)
-    for item in sets:
-        left = _without(left, item, mistakes)
-    return tuple(left)
-
-
 def expand(dimensions: Sequence[Dimension]) -> Iterator[Point]:
     """Every point, the last dimension's values following each other."""
     for chosen in itertools.product(*(d.entries for d in dimensions)):
         yield Point(tuple(item for entry in chosen for item in entry))
 
 
-def _written_out(raw: object, document: YamlDocument) -> dict[str, Any] | None:
-    """The section's full form; values that move keep their marks."""
-    if raw is None:
-        return {}
-    if isinstance(raw, dict) and raw.keys() & Sweep.model_fields.keys():
-        return {key: value for key, value in raw.items() if value is not None}
-    if not isinstance(raw, dict | list):
-        return None
+def write_out_sweep(document: YamlDocument) -> None:
+    """Give the section its full form, if it has one; values that move keep their marks."""
+    raw = document.data.get("sweep")
+    full = isinstance(raw, dict) and raw.keys() & Sweep.model_fields.keys()
+    if full or not isinstance(raw, dict | list):
+        return
     name = "points" if isinstance(raw, list) else "grid"
-    for marks in (document.marks.values, document.marks.keys):
-        moved = {p: mark for p, mark in marks.items() if p[0:1] == ("sweep",)}
-        marks.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
-    return {name: raw}
+    moved = {p: mark for p, mark in document.marks.items() if p[0:1] == ("sweep",)}
+    document.marks.update({("sweep", name, *p[1:]): mark for p, mark in moved.items()})
+    document.data["sweep"] = {name: raw}
 
 
 def grid_of(
@@ -158,8 +149,6 @@ def grid_of(
     """What a mapping of settings to their values varies. ``at``: where it stands."""
     for key, values in grid.items():
         path = (*at, key)
-        if not values:
-            mistakes.add(path, "expected at least one value, got an empty list")
         items = [_item(document, key, value, (*path, i)) for i, value in enumerate(values)]
         yield Dimension(tuple((item,) for item in items), True)
 
@@ -170,8 +159,6 @@ def _together(document: YamlDocument, sweep: Sweep, mistakes: Mistakes) -> Itera
     if not lengths:
         return
     first, length = next(iter(lengths.items()))
-    if not length:
-        mistakes.add((*at, first), "expected at least one value, got an empty list")
     for key, other in lengths.items():
         if other != length:
             mistakes.add(
@@ -189,8 +176,6 @@ def _points(document: YamlDocument, sweep: Sweep, mistakes: Mistakes) -> Iterato
     at: KeyPath = ("sweep", "points")
     entries = []
     for index, point in enumerate(sweep.points):
-        if not point:
-            mistakes.add((*at, index), "expected settings and their values, got an empty mapping")
         items = (_item(document, key, v, (*at, index, key)) for key, v in point.items())
         entries.append(tuple(items))
     if entries:
@@ -206,9 +191,9 @@ def _listed(value: Any) -> Any:
     return [_listed(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _without(
+def without(
     dimensions: Sequence[Dimension], item: Assignment, mistakes: Mistakes
-) -> list[Dimension]:
+) -> tuple[Dimension, ...]:
     """The dimensions without those whose key is set otherwise, which not every one lets be done."""
     for dimension in dimensions:
         if item.key in dimension.keys and not dimension.replaceable:
@@ -218,7 +203,7 @@ def _without(
                 item.key,
                 f"the sweep's points or together set it too: change its values there ({where})",
             )
-    return [dimension for dimension in dimensions if item.key not in dimension.keys]
+    return tuple(dimension for dimension in dimensions if item.key not in dimension.keys)
 
 
 def check_keys(dimensions: Sequence[Dimension], mistakes: Mistakes) -> None:
@@ -265,6 +250,6 @@ class Search(Section):
     """Whether designs are tried, too, in which a step of the job has other examples. Else it has
     those of the experiment as written, by its first strategy: each training loop gets the batch
     that is its part of them, and designs are left out where no whole batch comes within 2 %."""
-    settings: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    settings: dict[str, Values] = Field(default_factory=dict)
     """Values of further settings by their dotted names, as ``--set`` takes them, such as
     execution.wire; ``cluster.KEY`` is of the profile."""

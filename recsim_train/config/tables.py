@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Table
-from recsim_train.config.problems import KeyPath, Mark, Marks, Mistakes, shown
+from recsim_train.config.problems import ConfigErrors, KeyPath, Mark, Marks, Mistakes, shown
 from recsim_train.config.sets import parse_value
 from recsim_train.config.validate import check
-from recsim_train.config.yaml_source import Builder, compose
+from recsim_train.config.yaml_source import parse_yaml, read_text
 
 TABLES: KeyPath = ("model", "tables")
 MOST_TABLES = 100_000
-LISTS = (".json", ".yaml", ".yml")
-"""Files of lists."""
 LARGE = r"^\d{1,15}(\.\d+)?[kMG]$"
 """Large counts of rows in short: 50k, 1.5M, 2G are thousands, millions, billions."""
 _TIMES = {"k": 10**3, "M": 10**6, "G": 10**9}
@@ -51,10 +49,16 @@ def write_out_tables(raw: object, dim: object, mistakes: Mistakes) -> list[Any]:
     ``raw``: a list of row counts or of mappings, one mapping with ``count``, or the path of a file:
     CSV, or JSON or YAML with such a list; ``dim``: the model's, of which all tables are.
     """
-    if isinstance(raw, str) and raw.endswith(".csv"):
-        return _of_csv(Path(raw), dim, mistakes)
-    if isinstance(raw, str) and raw.endswith(LISTS):
-        raw = _of_list(Path(raw), mistakes)
+    if isinstance(raw, str) and raw.endswith(tuple(_FILES)):
+        file = Path(raw)
+        what, read = _FILES[file.suffix]
+        try:
+            raw = read(read_text(file, what), file, mistakes)
+        except ConfigErrors:
+            raise
+        except (UserError, csv.Error) as error:
+            mistakes.add(TABLES, str(error))
+            return [_STAND_IN]
     if not isinstance(raw, list | dict):
         mistakes.add(
             TABLES,
@@ -108,7 +112,7 @@ def _written(
         )
         count = 1
     # Checked once here: as items of the list, one mistake would be reported `count` times.
-    sound = check(Table, table, mistakes, prefix=path, extra_keys={(): ("count",)})
+    sound = check(Table, table, mistakes, prefix=path)
     return [table if sound else _STAND_IN] * count
 
 
@@ -145,80 +149,44 @@ def _check_width(table: dict[Any, Any], dim: object, path: KeyPath, mistakes: Mi
 
 def _move(marks: Marks, places: list[KeyPath]) -> None:
     """The place of each table is that of its entry, which may stand for several."""
-    for known in (marks.values, marks.keys):
-        old = {path: mark for path, mark in known.items() if path[: len(TABLES) + 1] in places}
-        below: dict[KeyPath, list[tuple[KeyPath, Mark]]] = {}
-        for path, mark in old.items():
-            del known[path]
-            below.setdefault(path[: len(TABLES) + 1], []).append((path[len(TABLES) + 1 :], mark))
-        for index, place in enumerate(places):
-            known.update({(*TABLES, index, *rest): mark for rest, mark in below.get(place, ())})
+    below: dict[KeyPath, list[tuple[KeyPath, Mark]]] = {}
+    for path in [path for path in marks if path[: len(TABLES) + 1] in places]:
+        at, rest = path[: len(TABLES) + 1], path[len(TABLES) + 1 :]
+        below.setdefault(at, []).append((rest, marks.pop(path)))
+    for index, place in enumerate(places):
+        marks.update({(*TABLES, index, *rest): mark for rest, mark in below.get(place, ())})
 
 
-def _read(path: Path, what: str, take: Callable[[str], Any], mistakes: Mistakes) -> Any:
-    """What ``take`` makes of a file's text; None after saying why there is none."""
-    try:
-        content = path.read_bytes()
-        if b"\0" in content:
-            raise ValueError("it has zero bytes, as UTF-16 has; expected UTF-8")
-        return take(content.decode("utf-8-sig"))
-    except (OSError, ValueError, csv.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        mistakes.add(TABLES, f"cannot read {str(path)!r} as {what}: {why}")
-        return None
-
-
-def _of_list(path: Path, mistakes: Mistakes) -> object:
-    """What a file of JSON or YAML says; its places are those of mistakes."""
-    text = _read(path, "a list of tables", str, mistakes)
-    if text is None:
-        return [_STAND_IN]
-    if path.suffix == ".json" and text.strip():
+def _of_list(text: str, path: Path, mistakes: Mistakes) -> object:
+    """What a file of YAML says, of which JSON is a part; its places are those of mistakes."""
+    if path.suffix == ".json":  # where tabs may indent
         text = text.replace("\t", " ")
-        try:
-            json.loads(text)
-        except (ValueError, RecursionError) as error:
-            mistakes.add_at(
-                Mark(str(path), getattr(error, "lineno", 1), getattr(error, "colno", 1)),
-                "",
-                f"not valid JSON: {getattr(error, 'msg', error)}",
-            )
-            return [_STAND_IN]
-    builder = Builder(str(path), text.splitlines())
-    node = compose(text, str(path))
-    found = None if node is None else builder.build(node, TABLES)
-    mistakes.problems += builder.problems
-    mistakes.marks.values.update(builder.marks.values)
-    mistakes.marks.keys.update(builder.marks.keys)
+    _, found, marks, problems = parse_yaml(text, str(path), TABLES)
+    mistakes.problems += problems
+    mistakes.marks.update(marks)
     return found
 
 
-def _of_csv(path: Path, dim: object, mistakes: Mistakes) -> list[dict[str, Any]]:
+def _of_csv(text: str, path: Path, mistakes: Mistakes) -> list[dict[str, Any]]:
     """A table a line; columns ``rows``, and ``ids`` or ``max_ids`` for bags of 1 to so many."""
-    lines = _read(
-        path, "CSV of tables", lambda text: [*csv.reader(io.StringIO(text, newline=""))], mistakes
-    )
-    if lines is None:
-        return [_STAND_IN]
-    head = [TORCHREC.get(name.strip(), name.strip()) for name in (lines[0] if lines else [])]
+    lines = [*csv.reader(io.StringIO(text, newline=""))]
+    first = lines[0] if lines else []
+    head = [TORCHREC.get(name.strip(), name.strip()) for name in first]
     if problem := _head_problem(head, len(lines) - 1):
-        mistakes.add_at(Mark(str(path), 1, 1, ",".join(lines[0] if lines else [])), "", problem)
+        mistakes.add_at(Mark(str(path), 1, 1, ",".join(first)), "", problem)
         return [_STAND_IN]
     found: list[dict[str, Any]] = []
     for number, cells in enumerate(lines[1:], start=2):
         if not any(cell.strip() for cell in cells):
             continue
         at: KeyPath = (*TABLES, len(found))
-        mistakes.marks.values[at] = Mark(
-            str(path), number, 1, ",".join(f'"{cell}"' if "," in cell else cell for cell in cells)
-        )
-        if len(cells) != len(head):
+        line = ",".join(f'"{cell}"' if "," in cell else cell for cell in cells)
+        mistakes.marks[at] = Mark(str(path), number, 1, line)
+        if len(cells) == len(head):
+            found.append(dict(_of_line(head, cells, f"{path}:{number}")))
+        else:
             mistakes.add(at, f"expected {len(head)} columns as in the first line, got {len(cells)}")
             found.append(_STAND_IN)
-            continue
-        table = dict(_of_line(head, cells, f"{path}:{number}"))
-        _check_width(table, dim, at, mistakes)
-        found.append(table if check(Table, table, mistakes, prefix=at) else _STAND_IN)
     return found
 
 
@@ -240,11 +208,16 @@ def _of_line(head: list[str], cells: list[str], where: str) -> Iterator[tuple[st
     for name, cell in zip(head, (cell.strip() for cell in cells), strict=True):
         if name == "name" or not cell:
             continue
-        value = rows_of(
-            int(cell) if len(cell) < 19 and cell.isdecimal() else parse_value(cell, where)
-        )
+        value = int(cell) if len(cell) < 19 and cell.isdecimal() else parse_value(cell, where)
         if name == "max_ids":
             yield "ids", value
             yield "variable", True
         else:
             yield name, value
+
+
+_FILES = {
+    ".csv": ("CSV of tables", _of_csv),
+    **dict.fromkeys((".json", ".yaml", ".yml"), ("a list of tables", _of_list)),
+}
+"""What files may hold, by how their names end, and what makes a list of it."""

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from recsim_train.config.problems import shown
 from recsim_train.config.units import (
     Duration,
+    Portion,
     Positive,
     PositiveDuration,
     Rate,
@@ -138,7 +139,7 @@ class SlowHosts(Section):
 
     hosts: tuple[HostName, ...] = ()
     """Which ones, by name; quote them in a list: ["trainer[2]"]."""
-    share: Share | None = None
+    share: Portion | None = None
     """Or: this share of the role's hosts, rounded, at least one; the seed decides which."""
     role: RoleName = "trainer"
     """Role of ``share``."""
@@ -162,7 +163,7 @@ class Episodes(Section):
 class Hiccups(Section):
     """Single computations that take much longer. The mean grows: 1 + probability (factor - 1)."""
 
-    probability: Share
+    probability: Portion
     """Of each computation."""
     factor: Factor
     """How many times as long such a computation takes."""

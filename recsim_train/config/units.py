@@ -10,8 +10,8 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Self, cast
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -213,6 +213,11 @@ PositiveDuration = Annotated[
 """Seconds, above 0."""
 Share = Annotated[float, SHARE, BeforeValidator(SHARE.read), WithJsonSchema(SHARE.json_schema())]
 """A fraction of one, written in per cent."""
+_PORTION = replace(SHARE, most="100 %")
+Portion = Annotated[
+    float, _PORTION, BeforeValidator(_PORTION.read), WithJsonSchema(SHARE.json_schema())
+]
+"""The same, of something of which there is no more than all."""
 
 
 def every_of(text: str) -> int | float | None:
@@ -240,11 +245,20 @@ def _every(value: object) -> str:
 
 Every = Annotated[str, BeforeValidator(_every)]
 """A duration, or a number of steps, as it was written."""
+
+
+def _names(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
 Names = Annotated[
     tuple[str, ...],
+    BeforeValidator(_names),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
-"""A name or a list of names, which a reader writes out as a list."""
+"""A name or a list of names."""
 
 
 class Section(BaseModel):
@@ -253,6 +267,11 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Keys, or names of choices, that one may expect here, such as those of an earlier version, and
+    why there are none."""
+    short_forms: ClassVar[tuple[str, ...]] = ()
+    """Keys of the YAML beyond the fields, which its short forms have."""
 
     def with_(self, changes: Mapping[str, Any]) -> Self:
         """The same with other values by dotted keys, as `overridden` takes them."""

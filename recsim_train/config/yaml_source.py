@@ -10,16 +10,17 @@ import copy
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from recsim_train.config.errors import UserError
 from recsim_train.config.problems import (
+    KEY,
     ConfigErrors,
     KeyPath,
     Mark,
@@ -29,7 +30,7 @@ from recsim_train.config.problems import (
     suggest,
 )
 
-LARGEST_FILE = 4 * 2**20
+LARGEST_FILE = 16 * 2**20
 """Bytes; a larger file is no configuration."""
 LARGEST_INTEGER = 2**63 - 1
 _MOST_VALUES = 200_000
@@ -97,11 +98,7 @@ class YamlDocument:
 
     def copy(self) -> YamlDocument:
         """One that can be changed without changing this one."""
-        return YamlDocument(
-            self.file,
-            copy.deepcopy(self.data),
-            Marks(dict(self.marks.values), dict(self.marks.keys)),
-        )
+        return YamlDocument(self.file, copy.deepcopy(self.data), Marks(self.marks))
 
 
 def read_document(path: Path, what: str) -> YamlDocument:
@@ -109,64 +106,80 @@ def read_document(path: Path, what: str) -> YamlDocument:
 
     Raises UserError (one sentence) if the file cannot be read, ConfigErrors for what it says.
     """
-    return parse_document(_read_text(path, what), str(path), what)
+    return parse_document(read_text(path, what), str(path), what)
 
 
 def parse_document(text: str, file: str, what: str) -> YamlDocument:
     """As `read_document`, for text that is already there."""
-    node = compose(text, file)
+    node, data, marks, problems = parse_yaml(text, file)
     if node is None or (isinstance(node, ScalarNode) and not node.value):
         raise UserError(f"{file}: the file is empty; expected {what} in YAML")
-    builder = Builder(file, text.splitlines())
-    data = builder.build(node, ())
-    if builder.problems:
-        raise ConfigErrors(builder.problems, file)
+    if problems:
+        raise ConfigErrors(problems, file)
     if not isinstance(data, dict):
         kind = "a list" if isinstance(data, list) else "a single value"
         message = f"expected {what}: a mapping of keys to values at the top level, not {kind}"
-        raise ConfigErrors([Problem(builder.mark(node), "", message)], file)
-    return YamlDocument(file, data, builder.marks)
+        raise ConfigErrors([Problem(marks[()], "", message)], file)
+    # With nothing but the document to point at, its first line would only mislead.
+    marks[()] = replace(marks[()], text="")
+    return YamlDocument(file, data, marks)
 
 
-def compose(text: str, where: str) -> Node | None:
-    """The node tree of one YAML document; ConfigErrors if it is not valid YAML."""
-    lines = text.splitlines()
+class Parsed(NamedTuple):
+    """One YAML document."""
+
+    node: Node | None
+    """None: there is nothing in it."""
+    data: Any
+    marks: Marks
+    problems: list[Problem]
+    """With what it says; of an invalid one nothing is made at all."""
+
+
+def parse_yaml(text: str, where: str, at: KeyPath = ()) -> Parsed:
+    """Any YAML document. ``at``: the place that it has in a larger one.
+
+    Raises ConfigErrors if it is not valid YAML.
+    """
+    builder = Builder(where, text.splitlines())
     try:
-        node: Node | None = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=_Loader)
+        data = None if node is None else builder.build(node, at)
     except yaml.reader.ReaderError as error:
         # Without a stream, PyYAML's position is the index of the character.
         before = text[: error.position]
-        line = before.count("\n") + 1
-        column = error.position - (before.rfind("\n") + 1) + 1
+        place = yaml.Mark("", 0, before.count("\n"), len(before.rpartition("\n")[2]), None, 0)
         message = f"not valid YAML: control character 0x{error.character:02x}"
-        raise ConfigErrors([Problem(Mark(where, line, column), "", message)], where) from None
+        raise ConfigErrors([Problem(builder.mark(place), "", message)], where) from None
     except yaml.MarkedYAMLError as error:
-        at = error.problem_mark or error.context_mark
-        line, column = (at.line + 1, at.column + 1) if at else (1, 1)
-        source = lines[line - 1] if line <= len(lines) else ""
-        mark, message = Mark(where, line, column, source), _plain_words(error, source, column)
-        raise ConfigErrors([Problem(mark, "", message)], where) from None
+        mark = builder.mark(error.problem_mark or error.context_mark)
+        raise ConfigErrors([Problem(mark, "", _plain_words(error, mark.text))], where) from None
     except RecursionError:
-        raise UserError(f"{where}: not valid here: values are nested too deeply") from None
-    return node
+        raise UserError(
+            f"{where}: not valid here: values are nested too deeply, or an alias (*name) contains "
+            "itself"
+        ) from None
+    return Parsed(node, data, builder.marks, builder.problems)
 
 
-def _plain_words(error: yaml.MarkedYAMLError, source: str, column: int) -> str:
-    """PyYAML's message for people."""
-    problem = str(error.problem or error.context or "cannot be parsed")
-    if "'\\t'" in problem or "\t" in source[: len(source) - len(source.lstrip())]:
-        return "not valid YAML: a tab in the indentation; use spaces"
-    if problem.startswith("mapping values are not allowed"):
-        return "not valid YAML: unexpected ':' (wrong indentation, or text that needs quotes?)"
-    if "expected a single document" in str(error.context):
-        return "not valid YAML here: expected one document, but a second one starts ('---')"
-    if "<stream end>" in problem or "end of stream" in problem:
-        return "not valid YAML: the text ends inside an open bracket or quote"
-    if "could not find expected ':'" in problem:
-        return "not valid YAML: expected 'key: value' (is a ':' or the space after it missing?)"
-    if "undefined alias" in problem:
-        return f"not valid YAML: {problem} (text that starts with '*' needs quotes)"
-    return f"not valid YAML: {problem}"
+_PLAIN_WORDS = {
+    "'\\t'": "a tab in the indentation; use spaces",
+    "mapping values are not": "unexpected ':' (wrong indentation, or text that needs quotes?)",
+    "expected a single document": "expected one document, but a second one starts ('---')",
+    "stream end": "the text ends inside an open bracket or quote",
+    "end of stream": "the text ends inside an open bracket or quote",
+    "could not find expected ':'": "expected 'key: value' (no ':', or no space after it?)",
+}
+"""What PyYAML means, by what it says."""
+
+
+def _plain_words(error: yaml.MarkedYAMLError, source: str) -> str:
+    """PyYAML's message for people. ``source``: the line."""
+    said = f"{error.context or ''} {error.problem or ''}".strip()
+    if "\t" in source[: len(source) - len(source.lstrip())]:
+        said = "'\\t'"
+    words = (plain for theirs, plain in _PLAIN_WORDS.items() if theirs in said)
+    return f"not valid YAML: {next(words, error.problem or said)}"
 
 
 class Builder:
@@ -177,38 +190,31 @@ class Builder:
         self.lines = lines
         self.marks = Marks()
         self.problems: list[Problem] = []
-        self._open: set[int] = set()
         self._values = 0
 
-    def mark(self, node: Node) -> Mark:
-        """Where a node starts."""
-        line, column = node.start_mark.line, node.start_mark.column
+    def mark(self, start: yaml.Mark | None) -> Mark:
+        """A place of PyYAML's; without one, the beginning."""
+        line, column = (start.line, start.column) if start else (0, 0)
         text = self.lines[line] if line < len(self.lines) else ""
         return Mark(self.file, line + 1, column + 1, text)
 
     def build(self, node: Node, path: KeyPath) -> Any:
         """The value of a node."""
-        self.marks.values[path] = self.mark(node)
+        self.marks[path] = self.mark(node.start_mark)
         self._values += 1
         if self._values > _MOST_VALUES:
             raise UserError(f"{self.file}: more than {_MOST_VALUES:,} values")
-        if id(node) in self._open:
-            self._problem(node, path, "an alias (*name) that contains itself")
-            return None
-        self._open.add(id(node))
-        try:
-            if isinstance(node, MappingNode):
-                return self._mapping(node, path)
-            if isinstance(node, SequenceNode):
-                self._check_tag(node, path, "seq")
-                return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
-            assert isinstance(node, ScalarNode)
-            return self._scalar(node, path)
-        finally:
-            self._open.discard(id(node))
+        kind = node.tag.removeprefix(_TAG)
+        if isinstance(node, MappingNode) and kind == "map":
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode) and kind == "seq":
+            return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode) and kind in _SCALARS:
+            return self._scalar(kind, node, path)
+        self._problem(node, path, f"tags such as {node.tag.replace(_TAG, '!!')!r} are not allowed")
+        return None
 
     def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
-        self._check_tag(node, path, "map")
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode):
@@ -217,40 +223,25 @@ class Builder:
             key = str(key_node.value)
             inner = (*path, key)
             if key in result:
-                first = self.marks.keys[inner].line
+                first = self.marks[*inner, KEY].line
                 self._problem(key_node, inner, f"duplicate key, first written on line {first}")
                 continue
-            self.marks.keys[inner] = self.mark(key_node)
+            self.marks[*inner, KEY] = self.mark(key_node.start_mark)
             result[key] = self.build(value_node, inner)
         return result
 
-    def _scalar(self, node: ScalarNode, path: KeyPath) -> Any:
-        kind, text = node.tag.removeprefix(_TAG), str(node.value)
+    def _scalar(self, kind: str, node: ScalarNode, path: KeyPath) -> Any:
+        text = str(node.value)
         try:
-            if kind in _SCALARS:
-                return _SCALARS[kind](text)
+            return _SCALARS[kind](text)
         except OverflowError:
             self._problem(node, path, f"the number {text[:40]} is too large")
-            return None
-        except ValueError:
+        except (ValueError, KeyError):
             self._problem(node, path, f"{text[:40]!r} does not fit its tag !!{kind}")
-            return None
-        self._check_tag(node, path, "str")
         return None
 
-    def _check_tag(self, node: Node, path: KeyPath, kind: str) -> None:
-        if node.tag != _TAG + kind:
-            name = node.tag.replace(_TAG, "!!")
-            self._problem(node, path, f"tags such as {name!r} are not allowed")
-
     def _problem(self, node: Node, path: KeyPath, message: str) -> None:
-        self.problems.append(Problem(self.mark(node), dotted(path), message))
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"
+        self.problems.append(Problem(self.mark(node.start_mark), dotted(path), message))
 
 
 def _integer(text: str) -> int:
@@ -276,49 +267,34 @@ def _number(text: str) -> float | int:
 _SCALARS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
     "null": lambda _: None,
-    "bool": _boolean,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
     "int": _integer,
     "float": _number,
 }
 """What makes a value of a scalar's text, by its type."""
 
 
-def _read_text(path: Path, what: str) -> str:
+def read_text(path: Path, what: str) -> str:
+    """The text of a file of ``what``: "an experiment". Raises UserError, one sentence."""
     try:
         with path.open("rb") as stream:
             content = stream.read(LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file{_near(path)}") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a directory; expected {what} (a YAML file)") from None
-    except PermissionError:
-        raise UserError(f"{path}: no permission to read the file") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read: {reason}") from None
+        reason, hint = getattr(error, "strerror", None) or error, ""
+        if isinstance(error, FileNotFoundError):
+            hint = suggest(path.name, (p.name for p in path.parent.glob("*.y*ml")))
+        raise UserError(f"{path}: cannot be read as {what}: {reason}{hint}") from None
     if len(content) > LARGEST_FILE:
-        raise UserError(f"{path}: larger than {LARGEST_FILE // 2**20} MiB, so not {what} in YAML")
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UserError(f"{path}: UTF-16 text; expected {what} saved as UTF-8")
+        raise UserError(f"{path}: larger than {LARGEST_FILE // 2**20} MiB, so not {what}")
     if b"\0" in content:
-        raise UserError(f"{path}: a binary file; expected {what} in YAML")
+        raise UserError(
+            f"{path}: has zero bytes, as UTF-16 and binary files have; expected {what} in UTF-8"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         byte = content[error.start]
         raise UserError(
-            f"{path}: not UTF-8 text (byte 0x{byte:02x} on line {line}); expected {what} in YAML"
+            f"{path}: not UTF-8 text (byte 0x{byte:02x} on line {line}); expected {what}"
         ) from None
-
-
-def _near(path: Path) -> str:
-    """A suggestion among the YAML files that do exist beside an absent one."""
-    try:
-        hint = suggest(path.name, sorted(p.name for p in path.parent.glob("*.y*ml")))
-    except OSError:
-        return ""
-    if not hint:
-        return ""
-    close = hint.split("'")[1]
-    return f"; did you mean {str(path.parent / close)!r}?"

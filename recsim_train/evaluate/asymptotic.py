@@ -38,7 +38,7 @@ from recsim_train.sim.runtime import DeadlockError
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.sim.why.usage import by_class, tightest_first
 from recsim_train.trace.binding import class_of
-from recsim_train.trace.garbage import collected_at_end
+from recsim_train.trace.garbage import collection_paused
 
 _OTHER_END = {"NIC send": "NIC receive", "NIC receive": "NIC send"}
 """What a server receives its clients send."""
@@ -169,7 +169,7 @@ class AsymptoticBounds:
         return {"bounds": dict(self.bounds), "seconds": list(self.seconds), "asking": self.asking}
 
 
-@collected_at_end()
+@collection_paused()
 def asymptotic_bounds(case: Case) -> AsymptoticBounds:
     """Of a case. Raises as `recsim_train.evaluate.prediction.predict`."""
     plan = case.plan

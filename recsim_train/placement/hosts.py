@@ -11,9 +11,9 @@ from math import ceil, inf
 from statistics import fmean
 
 from recsim_train.config.cluster import Cluster, Host, TypeName
-from recsim_train.config.dump import plain
 from recsim_train.config.errors import NoHostError
 from recsim_train.config.topology import RackTopology, RoleName
+from recsim_train.config.validate import plain
 from recsim_train.placement.plan import Instance
 
 MACHINE = "machine"

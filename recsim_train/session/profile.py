@@ -12,10 +12,11 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from recsim_train.config.cluster import FORMAT, Cluster
-from recsim_train.config.dump import DIGITS, dump_cluster, dump_yaml, plain
+from recsim_train.config.dump import DIGITS, dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.config.profiles import find_cluster, load_cluster
+from recsim_train.config.validate import plain
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import code_of, machine_name
 from recsim_train.results.folder import put, writable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Coroutine
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -41,10 +42,6 @@ def waiting_line(coroutine: Coroutine[Any, Any, Any]) -> str:
 
 def raising_line(traceback: TracebackType | None) -> str:
     """``file:line`` of the innermost frame of the strategy in a traceback."""
-    line = "unknown line"
-    while traceback is not None:
-        name = traceback.tb_frame.f_code.co_filename
-        if _of_strategy(name):
-            line = f"{Path(name).name}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return line
+    frames = ((frame.f_code.co_filename, number) for frame, number in walk_tb(traceback))
+    lines = [f"{Path(file).name}:{number}" for file, number in frames if _of_strategy(file)]
+    return lines[-1] if lines else "unknown line"

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from recsim_train.config.options import OptionSchema
+from recsim_train.config.units import Section
 from recsim_train.strategy.base import Place, Strategy
 from recsim_train.strategy.options import build, option_schemas
 
@@ -66,7 +66,7 @@ def strategies() -> dict[str, type[Strategy]]:
     return {**_installed(), **_registered}
 
 
-def schemas() -> dict[str, dict[str, OptionSchema]]:
+def schemas() -> dict[str, type[Section]]:
     """The settings of every known strategy."""
     return {kind: option_schemas(strategy) for kind, strategy in strategies().items()}
 

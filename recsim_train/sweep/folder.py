@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_train.config.dump import plain, resolved
+from recsim_train.config.dump import resolved
 from recsim_train.config.errors import UserError
+from recsim_train.config.validate import plain
 from recsim_train.evaluate.evaluator import Memo, entries, evaluate
 from recsim_train.evaluate.levels import FINAL
 from recsim_train.report import naming

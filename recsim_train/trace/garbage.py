@@ -24,15 +24,6 @@ def collection_paused() -> Iterator[None]:
 
 
 @contextmanager
-def collected_at_end() -> Iterator[None]:
-    """For work of which next to nothing is kept: Python looks for cycles once, at the end, and only
-    in what was made meanwhile."""
-    with collection_paused():
-        yield
-        gc.collect(0)
-
-
-@contextmanager
 def earlier_objects_skipped() -> Iterator[None]:
     """For work whose cycles are garbage soon, after much has been made that is kept.
 

@@ -10,9 +10,10 @@ from statistics import median
 from typing import Any, Literal
 
 from recsim_train.config.cluster import Cluster
-from recsim_train.config.dump import comparison_key, plain
+from recsim_train.config.dump import comparison_key
 from recsim_train.config.experiment import Experiment, Tier
 from recsim_train.config.measured import MachineSpeeds
+from recsim_train.config.validate import plain
 from recsim_train.placement.hosts import hosts_of
 from recsim_train.report import naming
 from recsim_train.results.environment import machine, same_machine

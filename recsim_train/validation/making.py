@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train import __version__
-from recsim_train.config.dump import plain, resolved
+from recsim_train.config.dump import resolved
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Experiment, Tier, Validation
+from recsim_train.config.validate import plain
 from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import FINAL
 from recsim_train.executor.emulation.layout import as_emulated

@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 BAD = {
     "no such experiment": (["simulate", "nothing.yaml"], "nothing.yaml"),
-    "experiment is a folder": (["run", "."], "is a directory"),
+    "experiment is a folder": (["run", "."], "Is a directory"),
     "folder without experiments": (["simulate", "hollow"], "no experiment"),
     "experiment is binary": (["simulate", "binary.tsv"], "binary.tsv"),
     "unknown key": (["simulate", "small.yaml", "--set", "roles.trainer=2"], "did you mean"),
@@ -119,11 +119,11 @@ BAD = {
     ),
     "a billion trainers": (
         ["simulate", "small.yaml", "--dry-run", "--set", "roles.trainers=1000000000"],
-        "roles.trainers: expected at most 100,000 of a role, got 1,000,000,000",
+        "roles.trainers: expected an integer of at least 1 and at most 100000, got 1000000000",
     ),
     "a billion readers": (
         ["run", "small.yaml", "--dry-run", "--set", "roles.readers=1000000000"],
-        "roles.readers: expected at most 100,000 of a role, got 1,000,000,000",
+        "roles.readers: expected an integer of at least 0 and at most 100000, got 1000000000",
     ),
     "a billion threads": (
         ["run", "small.yaml", "--dry-run", "--set", "training.threads=1000000000"],

@@ -61,7 +61,7 @@ BAD = {
     ),
     "unknown option": (
         "name: x\nmodel: tiny\nstrategy: {kind: flat_ps, evry: 2}\n",
-        "3:27: strategy.evry: strategy 'flat_ps' has no option 'evry'; did you mean 'every'?",
+        "3:27: strategy.evry: unknown key; did you mean 'every'?",
     ),
     "unknown preset": (
         "name: x\nmodel: criteo-kagle\nstrategy: flat_ps\n",
@@ -99,11 +99,11 @@ BAD = {
     # types and ranges
     "zero trainers": (
         GOOD + "roles: {trainers: 0}\n",
-        "4:19: roles.trainers: expected an integer of at least 1, got 0",
+        "4:19: roles.trainers: expected an integer of at least 1 and at most 100000, got 0",
     ),
     "negative count": (
         GOOD + "roles: {readers: -1}\n",
-        "roles.readers: expected an integer of at least 0, got -1",
+        "roles.readers: expected an integer of at least 0 and at most 100000, got -1",
     ),
     "text for a number": (
         GOOD + "training: {steps: many}\n",
@@ -217,7 +217,7 @@ BAD = {
     ),
     "no tables": (
         MODEL + "{preset: tiny, tables: []}\n",
-        "model.tables: expected at least one table, got an empty list",
+        "model.tables: expected at least one value, got an empty list",
     ),
     "table without rows": (
         MODEL + "{preset: tiny, tables: [{ids: 2}]}\n",
@@ -293,7 +293,7 @@ BAD = {
     "list": ("- name: x\n", "1:1: expected an experiment: a mapping of keys to values at the top"),
     "scalar": ("quickstart\n", "not a single value"),
     "tag": ("name: !!python/name:os.system x\n", "tags such as '!!python/name:os.system' are not"),
-    "alias of itself": ("name: &a [*a]\n", "an alias (*name) that contains itself"),
+    "alias of itself": ("name: &a [*a]\n", "an alias (*name) contains itself"),
     "unknown alias": ("name: *x\n", "not valid YAML: found undefined alias"),
     "key that is a list": ("[a, b]: 3\n", "expected a plain key, not a list or a mapping"),
     "empty": ("", "the file is empty; expected an experiment in YAML"),
@@ -317,7 +317,8 @@ def test_the_good_one_is_good(tmp_path: Path) -> None:
 def test_shows_place_line_and_caret(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD + "roles:\n  trainers: 0   # none\n")
     assert failure(path) == (
-        f"{path}:5:13: roles.trainers: expected an integer of at least 1, got 0\n"
+        f"{path}:5:13: roles.trainers: expected an integer of at least 1 and at most 100000, "
+        "got 0\n"
         "      trainers: 0   # none\n"
         "                ^\n"
         f"1 problem in {path}"
@@ -368,22 +369,20 @@ class TestFiles:
     def test_absent_with_a_suggestion(self, tmp_path: Path) -> None:
         (tmp_path / "quickstart.yaml").touch()
         wrong = tmp_path / "quikstart.yaml"
-        right = tmp_path / "quickstart.yaml"
-        assert failure(wrong) == f"{wrong}: no such file; did you mean '{right}'?"
+        assert failure(wrong).endswith("No such file or directory; did you mean 'quickstart.yaml'?")
 
     def test_absent(self, tmp_path: Path) -> None:
         path = tmp_path / "nowhere" / "e.yaml"
-        assert failure(path) == f"{path}: no such file"
+        absent = "cannot be read as an experiment: No such file or directory"
+        assert failure(path) == f"{path}: {absent}"
 
     def test_directory(self, tmp_path: Path) -> None:
-        assert failure(tmp_path) == f"{tmp_path}: is a directory; expected an experiment " + (
-            "(a YAML file)"
-        )
+        assert failure(tmp_path) == f"{tmp_path}: cannot be read as an experiment: Is a directory"
 
     def test_binary(self, tmp_path: Path) -> None:
         path = tmp_path / "x.png"
         path.write_bytes(b"\x89PNG\r\n\0\0")
-        assert failure(path) == f"{path}: a binary file; expected an experiment in YAML"
+        assert failure(path).startswith(f"{path}: has zero bytes, as UTF-16 and binary files have")
 
     def test_not_utf8(self, tmp_path: Path) -> None:
         path = tmp_path / "latin.yaml"
@@ -393,7 +392,9 @@ class TestFiles:
     def test_utf16(self, tmp_path: Path) -> None:
         path = tmp_path / "u.yaml"
         path.write_text(GOOD, encoding="utf-16")
-        assert failure(path) == f"{path}: UTF-16 text; expected an experiment saved as UTF-8"
+        assert failure(path).endswith(
+            "as UTF-16 and binary files have; expected an experiment in UTF-8"
+        )
 
     def test_byte_order_mark_is_fine(self, tmp_path: Path) -> None:
         path = tmp_path / "u.yaml"
@@ -402,8 +403,8 @@ class TestFiles:
 
     def test_a_data_file_by_mistake(self, tmp_path: Path) -> None:
         path = tmp_path / "train.txt"
-        path.write_bytes(b"0\t1\n" * 1_100_000)
-        assert "larger than 4 MiB, so not an experiment in YAML" in failure(path)
+        path.write_bytes(b"0\t1\n" * 4_400_000)
+        assert "larger than 16 MiB, so not an experiment" in failure(path)
 
     def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(self: Path, *_: object, **__: object) -> None:
@@ -411,7 +412,7 @@ class TestFiles:
 
         path = write(tmp_path, GOOD)
         monkeypatch.setattr(Path, "open", refuse)
-        assert failure(path) == f"{path}: no permission to read the file"
+        assert failure(path) == f"{path}: cannot be read as an experiment: Permission denied"
 
     def test_deep_nesting(self, tmp_path: Path) -> None:
         assert "nested too deeply" in failure(write(tmp_path, "name: " + "[" * 5000))

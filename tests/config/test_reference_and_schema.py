@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 
 from recsim_train.config.cluster import ASSUMED_THREADS
-from recsim_train.config.dump import plain
 from recsim_train.config.errors import UserError
 from recsim_train.config.load import check_experiment, load_points
 from recsim_train.config.problems import Mistakes
 from recsim_train.config.schema import cluster_schema, experiment_schema, settings_table
+from recsim_train.config.validate import plain
 from recsim_train.config.yaml_source import parse_document, read_document
 from recsim_train.strategy.registry import schemas
 
@@ -72,11 +72,11 @@ class TestSettings:
 
     def test_types_and_defaults_in_words(self) -> None:
         rows = {row.name: row for row in settings_table()}
-        assert rows["execution.timeout"][1:3] == ("duration", "60 s")
-        assert rows["simulation.precision"][1:3] == ("share", "0.5 %")
-        assert rows["roles.trainers"][1:3] == ("integer >= 1", "1")
-        assert rows["training.dense_optimizer"][1:3] == ("sgd or adagrad", "sgd")
-        assert rows["data.path"][1:3] == ("text or list of texts", "-")
+        assert rows["execution.timeout"][1:3] == ("a duration such as '50 us'", "60 s")
+        assert rows["simulation.precision"][1:3] == ("a share such as '5 %'", "0.5 %")
+        assert rows["roles.trainers"][1:3] == ("an integer of at least 1 and at most 100000", "1")
+        assert rows["training.dense_optimizer"][1:3] == ("one of 'sgd', 'adagrad'", "sgd")
+        assert rows["data.path"][1:3] == ("text or a list of texts or null", "-")
 
 
 FORMS = {

@@ -165,12 +165,15 @@ class TestData:
         ("strategy=[!x y]", "tags such as '!x' are not allowed"),
         ("strategy={kind: nope}", "--set strategy={kind: nope}: strategy.kind: unknown strategy"),
         ("model=nope", "--set model=nope: model: unknown model preset 'nope'"),
-        ("strategy={kind: flat_ps, evry: 1}", "strategy.evry: strategy 'flat_ps' has no option"),
+        ("strategy={kind: flat_ps, evry: 1}", "strategy.evry: unknown key; did you mean 'every'?"),
         (
             "strategy={kind: allreduce, prefetch: 1}",
-            "strategy 'allreduce' has no option 'prefetch'",
+            "strategy.prefetch: unknown key; known: pooling, compression, kind",
         ),
-        ("strategy={kind: des, prefetch: 1}", "strategy 'des' has no option 'prefetch'"),
+        (
+            "strategy={kind: des, prefetch: 1}",
+            "strategy.prefetch: unknown key; known: partition, top, kind",
+        ),
         (
             "execution.timeout=5",
             "--set execution.timeout=5: execution.timeout: expected a duration",

@@ -133,10 +133,10 @@ def test_mistakes_in_a_file(
 def test_no_such_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = problem(tmp_path, "t.csv")
-    assert "cannot read 't.csv' as CSV of tables: No such file or directory" in said
+    assert "t.csv: cannot be read as CSV of tables: No such file or directory" in said
     assert "e.yaml:6:" in said
     (tmp_path / "t.csv").write_bytes(b"rows\n\xff\n")
-    assert "cannot read 't.csv' as CSV of tables" in problem(tmp_path, "t.csv")
+    assert "t.csv: not UTF-8 text (byte 0xff on line 2)" in problem(tmp_path, "t.csv")
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.json", "t.yaml"])
@@ -147,8 +147,7 @@ def test_another_encoding_is_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text("rows\n5\n", encoding=encoding)
     said = problem(tmp_path, name)
-    assert f"cannot read {name!r} as " in said
-    assert "zero bytes, as UTF-16 has; expected UTF-8" in said
+    assert f"{name}: has zero bytes, as UTF-16 and binary files have; expected" in said
 
 
 def test_numbers_in_a_file_are_those_of_yaml(
@@ -209,9 +208,7 @@ def test_configurations_of_torchrec(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (f"[1,\n {torchrec(idz=4)}]", "t.json:2:"),
         ("[1, -5]", "t.json:1:5: model.tables[1]"),
         ("[1", "t.json:1:"),
-        ("[1,]", "t.json:1:4: not valid JSON: "),
-        ("[1 # one\n]", "t.json:1:4: not valid JSON: "),
-        ("[" * 100_000, "not valid JSON: "),
+        ("[" * 100_000, "values are nested too deeply"),
         (
             '[{"rows": "2B"}]',
             "model.tables[0].rows: expected an integer of at least 1 (in short: 50k",
@@ -228,4 +225,4 @@ def test_mistakes_in_a_list(
     (tmp_path / "t.json").write_text(text)
     assert said in problem(tmp_path, "t.json")
     (tmp_path / "t.json").unlink()
-    assert "cannot read 't.json' as a list of tables: No such file" in problem(tmp_path, "t.json")
+    assert "t.json: cannot be read as a list of tables: No such file" in problem(tmp_path, "t.json")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recsim_train.config.validate import of_field
 from recsim_train.strategy.allreduce import AllReduceSGD
 from recsim_train.strategy.base import Strategy
 from recsim_train.strategy.effects import Compute, Effect, NextBatch
@@ -109,11 +110,12 @@ def test_values_refuse_to_be_looked_into(look: Any) -> None:
 
 
 def test_options_are_the_dataclass_fields() -> None:
-    found = option_schemas(FlatPS)
+    found = option_schemas(FlatPS).model_fields
     assert list(found) == ["prefetch", "mode", "every", "alpha", "pooling", "compression"]
-    assert found["mode"].choices == ("downpour", "easgd")
-    assert (found["every"].type, found["every"].minimum) == ("int", 1)
-    assert all(option.help for kind in schemas().values() for option in kind.values())
+    assert of_field(found["mode"]).words == "one of 'downpour', 'easgd'"
+    assert of_field(found["every"]).words == "an integer of at least 1"
+    options = [option for kind in schemas().values() for option in kind.model_fields.values()]
+    assert all(option.description for option in options)
 
 
 def test_a_strategy_of_a_third_party_is_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
