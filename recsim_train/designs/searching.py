@@ -37,7 +37,7 @@ from recsim_train.evaluate.memo import Memo
 from recsim_train.report import text
 from recsim_train.results.interval import Interval
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
-from recsim_train.session.caller import Caller
+from recsim_train.session.job import Caller
 from recsim_train.trace.binding import CLASSES, LINKS
 
 STAGES = len(RUNGS)

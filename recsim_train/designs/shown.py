@@ -1,19 +1,21 @@
-"""A recommendation as a document: one screen on the terminal, and a page with its figure."""
+"""A recommendation as a document: one screen on the terminal, and a page with its figure; and
+how far designs are from what predictions were held to (docs/explain/how-true.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from recsim_train.config.sweep import written
+from recsim_train.config.units import RATE
 from recsim_train.designs.answer import Recommended, busiest, evaluated
-from recsim_train.designs.distance import distances
 from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import OFF, WIRE
 from recsim_train.designs.wanted import CRITERIA
-from recsim_train.placement.hosts import by_type
+from recsim_train.placement.hosts import by_type, kinds_of
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
 from recsim_train.report.document import Where, stopped
@@ -34,6 +36,49 @@ from recsim_train.report.what_if import KNEE, relief
 from recsim_train.report.winner import listed
 from recsim_train.results.row import BILLION, Row
 from recsim_train.sim.host.memory import PART_NAMES
+
+MOST_HOSTS: Final = 15
+"""Of a setting of `experiments/fidelity-clusters.yaml`, the emulated clusters that predictions of
+hosts of their own are held to."""
+FASTEST_LINK: Final = 1e9 / 8
+"""Of those, bytes per second."""
+
+
+def distances(designs: Sequence[Design]) -> Iterator[str]:
+    """A line for each, from the first on; designs that are equally far share one."""
+    alike: dict[str, list[str]] = {}
+    for number, design in enumerate(designs, start=1):
+        said = listed(list(_beyond(design)))
+        alike.setdefault(said, []).append(str(number))
+    for said, numbers in alike.items():
+        whose = f"design{'s'[: len(numbers) > 1]} {listed(numbers)}"
+        beyond = f"beyond what was measured in {said}" if said else "of a size that was measured"
+        yield f"{whose}: {beyond}"
+
+
+def _beyond(design: Design) -> Iterator[str]:
+    job = design.candidate.job
+    profile, plan = job.profile, job.plan
+    kinds = kinds_of(plan.instances, profile).values()
+    cores, measured = max(kind.cores for kind in kinds), profile.measured_cores
+    if measured is not None and cores > measured:
+        yield f"cores of a host ({cores}, prices are of {measured})"
+    if plan.operation_threads > profile.threads.measured:
+        yield (
+            f"threads of an operation ({plan.operation_threads}, prices are of "
+            f"{profile.threads.measured})"
+        )
+    if profile.colocate:
+        return
+    if design.candidate.hosts > MOST_HOSTS:
+        yield f"hosts ({design.candidate.hosts}, emulated were {MOST_HOSTS})"
+    fastest = max(kind.nic for kind in kinds)
+    if fastest > FASTEST_LINK:
+        yield (
+            f"network cards ({RATE.format(fastest, 3)}, emulated were "
+            f"{RATE.format(FASTEST_LINK, 3)})"
+        )
+
 
 _HOURLY, _EACH, _STEP = "an hour", "examples/s per host", "examples a step"
 

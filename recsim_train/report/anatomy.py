@@ -21,7 +21,7 @@ from recsim_train.report.drawing import (
     tip,
 )
 from recsim_train.report.what_if import servers_lacking
-from recsim_train.results.figures import Summary
+from recsim_train.results.summary import Summary
 
 PARTS = {
     "compute": ("#0072B2", "work on cores"),

@@ -24,11 +24,11 @@ from recsim_train.report.document import (
     stopped,
 )
 from recsim_train.report.strategies import compression_cell
-from recsim_train.results.figures import Summary
 from recsim_train.results.folder import is_sweep, is_validation
 from recsim_train.results.interval import of_summary
 from recsim_train.results.row import flat_settings, memory_of_hosts
 from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
+from recsim_train.results.summary import Summary
 from recsim_train.strategy.options import flat
 
 

@@ -21,8 +21,8 @@ from recsim_train.report.drawing import (
     new_figure,
     style,
 )
-from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.summary import Summary
 from recsim_train.trace.facts import Compressed
 
 _HOSTS = (COLOURS["lookup"], COLOURS["push"], COLOURS["pull"], COLOURS["exchange"], *SPARE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from recsim_train.results.figures import Synchronisation
 from recsim_train.results.statistics import Distribution
+from recsim_train.results.summary import Synchronisation
 
 NONE = "–"
 _NO_TIME = 1e-12

@@ -22,9 +22,9 @@ from recsim_train.report.drawing import (
     rows_of,
     tip,
 )
-from recsim_train.results.figures import Summary
 from recsim_train.results.interval import ended
 from recsim_train.results.statistics import Z95, holm, t_quantile
+from recsim_train.results.summary import Summary
 from recsim_train.trace.binding import Binding
 
 CHANCE = 0.05

@@ -15,14 +15,13 @@ from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.document import Chapter, Document, Lines, Picture, TextTable, Where
 from recsim_train.report.elsewhere import beside, read_measured
+from recsim_train.report.figures import timeline_figure
 from recsim_train.report.findings import Findings, alone, compare, headlines
-from recsim_train.report.html import fragment
-from recsim_train.report.publish import REPORT, publish
+from recsim_train.report.publish import REPORT, fragment, publish
 from recsim_train.report.runs import labels, left_out, load_runs
 from recsim_train.report.strategies import net_figure
-from recsim_train.report.timeline import timeline_figure
 from recsim_train.report.what_if import what_if_figure
-from recsim_train.results.commands import local_profile, reproducing
+from recsim_train.results.environment import local_profile, reproducing
 from recsim_train.results.folder import json_bytes, put, writable, writing
 from recsim_train.results.interval import of_summary
 from recsim_train.results.rundir import RunRecord

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, log
 
-from recsim_train.results.figures import Summary
 from recsim_train.results.statistics import Z95, Z975
+from recsim_train.results.summary import Summary
 
 Interval = tuple[float, float]
 Ends = Sequence[float | None] | None

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 
 from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
-from recsim_train.results.figures import Summary, document_of
 from recsim_train.results.folder import clean_document
 from recsim_train.results.interval import Evidence, Interval, evidence, interval
+from recsim_train.results.summary import Summary, document_of
 from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 

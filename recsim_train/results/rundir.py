@@ -22,9 +22,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
-from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import code_of, machine, made_anew, versions
-from recsim_train.results.figures import Summary, document_of, summary_of
+from recsim_train.results.environment import code_of, machine, made_anew, repeatable, versions
 from recsim_train.results.folder import (
     clean,
     clean_document,
@@ -37,7 +35,7 @@ from recsim_train.results.folder import (
     writing,
 )
 from recsim_train.results.interval import of_summary
-from recsim_train.results.summary import data_dependent, summarise
+from recsim_train.results.summary import Summary, data_dependent, document_of, summarise, summary_of
 from recsim_train.signals import held, note_finished
 from recsim_train.trace.facts import Facts
 from recsim_train.trace.garbage import collection_paused

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from recsim_train.results.figures import Summary
+from recsim_train.results.summary import Summary
 from recsim_train.trace.ledger import AROUND
 
 OTHERS, IDLE, WAITS, SLEPT, BEYOND, LATE, ROUND, RATE = (

@@ -22,8 +22,7 @@ from recsim_train.report.runs import title
 from recsim_train.results.environment import machine
 from recsim_train.results.folder import writable
 from recsim_train.results.rundir import Keep, RunRecord, Status, base_name, find_complete
-from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import NOBODY, Caller, Job
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held
 from recsim_train.sim.host.memory import checkpoint_bytes

@@ -14,8 +14,7 @@ from recsim_train.config.profiles import PROFILES, find_cluster, load_cluster
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.folder import turn, writable
 from recsim_train.results.rundir import World
-from recsim_train.session.caller import Caller
-from recsim_train.session.job import Job, this_machine
+from recsim_train.session.job import Caller, Job, this_machine
 from recsim_train.session.profile import measure_machine
 from recsim_train.trace.facts import beyond_said
 

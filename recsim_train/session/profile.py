@@ -19,8 +19,7 @@ from recsim_train.config.profiles import find_cluster, load_cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import code_of, machine_name
 from recsim_train.results.folder import put, writable
-from recsim_train.session.caller import Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import Caller, Job
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
 
@@ -42,8 +41,7 @@ def measure_machine(
     """
     from recsim_train.calibration.measuring import Stages
     from recsim_train.calibration.profile import calibrate_machine
-    from recsim_train.session.in_runs import turns_of, with_in_runs
-    from recsim_train.session.own_runs import predicted
+    from recsim_train.session.in_runs import predicted, turns_of, with_in_runs
 
     writable(target.parent, target.name)
     if target.is_dir():

@@ -21,8 +21,7 @@ from recsim_train.evaluate.levels import FINAL
 from recsim_train.evaluate.memo import Memo, entries
 from recsim_train.report import naming
 from recsim_train.report.caveats import elsewhere
-from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import code_of, machine, made_anew
+from recsim_train.results.environment import code_of, machine, made_anew, repeatable
 from recsim_train.results.folder import (
     RUNS,
     SWEEP,
@@ -49,8 +48,7 @@ from recsim_train.results.row import (
     row_of,
 )
 from recsim_train.results.rundir import Keep
-from recsim_train.session.caller import Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import Caller, Job
 from recsim_train.signals import note_finished
 
 FORMAT = 1

@@ -11,14 +11,14 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
+from recsim_train.report.compared import throughput
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.naming import glossary
 from recsim_train.report.runs import data_of
-from recsim_train.report.tiles import throughput
 from recsim_train.report.what_if import relief
 from recsim_train.report.winner import UNKNOWN
 from recsim_train.report.write import Report
-from recsim_train.results.commands import local_profile, reproducing
+from recsim_train.results.environment import local_profile, reproducing
 from recsim_train.results.folder import base_path, writable
 from recsim_train.results.row import Row
 from recsim_train.sweep.answers import headline

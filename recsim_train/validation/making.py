@@ -17,14 +17,12 @@ from recsim_train.config.experiment import Experiment, Tier, Validation
 from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import FINAL
 from recsim_train.executor.emulation.layout import as_emulated
-from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import code_of, machine
+from recsim_train.results.environment import code_of, machine, repeatable
 from recsim_train.results.folder import PREDICTIONS, RUNS, base_path, hash_of, writable
 from recsim_train.results.row import COMPLETE, FAILED, Row, cpu_by_line
 from recsim_train.results.rundir import Keep, RunRecord
 from recsim_train.session import prepare
-from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import NOBODY, Caller, Job
 from recsim_train.session.making import RunMaker
 from recsim_train.session.study import Study
 from recsim_train.validation import folder as results

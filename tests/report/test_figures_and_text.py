@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from recsim_train.report import anatomy, figures, text, timeline, what_if
+from recsim_train.report import anatomy, figures, text, what_if
 from recsim_train.report.drawing import COLOURS, colour, narrow_window, svg_for_page
+from recsim_train.report.figures import timeline_figure
 from recsim_train.report.findings import compare
 from recsim_train.report.runs import load_runs
-from recsim_train.report.timeline import timeline_figure
 from recsim_train.report.write import rated
 
-DRAWING = (anatomy, figures, timeline, what_if)
+DRAWING = (anatomy, figures, what_if)
 """Modules that finish figures."""
 
 
@@ -137,8 +137,8 @@ def test_who_points_at_a_bar_reads_its_figure(comparisons: Any) -> None:
 
 def test_the_timeline_has_loops_then_servers(comparisons: Any) -> None:
     real = comparisons[0].real
-    begin, end = timeline.window(real)  # type: ignore[misc]
-    lanes = timeline.timeline(real, end - begin)
+    begin, end = figures.window(real)  # type: ignore[misc]
+    lanes = figures.timeline(real, end - begin)
     assert [lane.label for lane in lanes] == [
         "trainer[0].worker[0]",
         "trainer[0].worker[1]",

@@ -27,9 +27,8 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord, write_run
-from recsim_train.results.summary import summarise
+from recsim_train.results.summary import Summary, summarise
 from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 from recsim_train.trace.record import Iteration, Outcome, Recorder, Span
