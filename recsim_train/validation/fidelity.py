@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import comb
 from statistics import median
 from typing import Any, Literal
@@ -355,97 +356,95 @@ class Gate:
 
 def judge(found: Fidelity, gates: Gates) -> list[Gate]:
     """Every gate that has a bar, in the order of the settings."""
-    return [gate for of in _GATES for gate in of(found, gates)]
+    held: dict[str, Callable[[Fidelity, float], Iterable[Held]]] = {
+        "configurations": _configurations,
+        "raw_median": partial(_raw, "median absolute raw error", lambda e: e.median),
+        "raw_p90": partial(_raw, "nine in ten absolute raw errors", lambda e: e.p90),
+        "order": partial(_order, gates.order_min_pairs),
+        "coverage_least": partial(_coverage, "at least", 1),
+        "coverage_most": partial(_coverage, "at most", -1),
+        "half_width": _half_width,
+        "baseline_factor": _baselines,
+    }
+    bars = {name: bar for name in held if (bar := getattr(gates, name)) is not None}
+    return [_gate(name, *one) for name, bar in bars.items() for one in held[name](found, bar)]
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+Held = tuple[str, str, bool, bool]
+"""What is held to which bar, its figure, whether there are enough data for it, and whether it is
+within the bar."""
 
 
-def _verdict(enough: bool, within: bool) -> Verdict:
-    if not enough:
-        return "not enough data"
-    return "pass" if within else "fail"
+def _gate(name: str, says: str, figure: str, enough: bool, within: bool) -> Gate:
+    verdict: Verdict = "pass" if within else "fail"
+    return Gate(name, says, figure, verdict if enough else "not enough data")
 
 
-def _configurations(found: Fidelity, gates: Gates) -> Iterator[Gate]:
-    if (least := gates.configurations) is None:
-        return
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.1f} %"
+
+
+def _configurations(found: Fidelity, bar: float) -> Iterator[Held]:
     here, of = len(found.measured), len(found.rows)
-    says = f"all of at least {least} configurations are measured"
-    yield Gate("configurations", says, f"{here} of {of}", _verdict(True, here == of >= least))
+    says = f"all of at least {bar} configurations are measured"
+    yield says, f"{here} of {of}", True, here == of >= bar
 
 
-def _raw(found: Fidelity, gates: Gates) -> Iterator[Gate]:
+def _raw(
+    what: str, value_of: Callable[[Errors], float], found: Fidelity, bar: float
+) -> Iterator[Held]:
     raw, every = found.raw, found.repeats * len(found.rows)
-    figures: tuple[tuple[str, str, Callable[[Errors], float]], ...] = (
-        ("raw_median", "median absolute raw error", lambda e: e.median),
-        ("raw_p90", "nine in ten absolute raw errors", lambda e: e.p90),
-    )
-    for name, what, of in figures:
-        if (bar := getattr(gates, name)) is None:
-            continue
-        value = None if raw is None else of(raw)
-        said = "unknown" if value is None else _percent(value)
-        within = value is not None and value <= bar + _ROUNDING
-        figure = f"{said} ({0 if raw is None else raw.count} of {every} runs)"
-        says = f"{what} at most {_percent(bar)}"
-        yield Gate(name, says, figure, _verdict(found.complete and value is not None, within))
+    value = None if raw is None else value_of(raw)
+    within = value is not None and value <= bar + _ROUNDING
+    figure = f"{_percent(value)} ({0 if raw is None else raw.count} of {every} runs)"
+    says = f"{what} at most {_percent(bar)}"
+    yield says, figure, found.complete and value is not None, within
 
 
-def _order(found: Fidelity, gates: Gates) -> Iterator[Gate]:
-    if (bar := gates.order) is None:
-        return
+def _order(least: int, found: Fidelity, bar: float) -> Iterator[Held]:
     order = found.order
-    share, least = order.share, gates.order_min_pairs
-    said = "unknown" if share is None else _percent(share)
     says = f"order right in at least {_percent(bar)} of at least {least} pairs beyond the noise"
-    figure = f"{said} ({order.right:,} of {order.pairs:,} pairs)"
-    within = share is not None and share >= bar - _ROUNDING
+    figure = f"{_percent(order.share)} ({order.right:,} of {order.pairs:,} pairs)"
     known = all(row.spread is not None for row in found.rows)
     enough = found.complete and known and order.pairs >= least
-    yield Gate("order", says, figure, _verdict(enough, within))
+    yield says, figure, enough, order.share is not None and order.share >= bar - _ROUNDING
 
 
-def _intervals(found: Fidelity, gates: Gates) -> Iterator[Gate]:
+def _coverage(words: str, way: int, found: Fidelity, bar: float) -> Iterator[Held]:
     held, of = found.coverage
-    enough = found.complete and 0 < of == len(found.rows)
     share = held / of if of else 0.0
     figure = f"{_percent(share)} ({held} of {of})" if of else "no intervals"
-    for name, words, way in (("coverage_least", "at least", 1), ("coverage_most", "at most", -1)):
-        if (bar := getattr(gates, name)) is not None:
-            says = f"90 % intervals hold {words} {_percent(bar)} of the measurements"
-            within = way * (share - bar) >= -_ROUNDING
-            yield Gate(name, says, figure, _verdict(enough, within))
-    if (bar := gates.half_width) is not None:
-        width = found.half_width
-        said = "no intervals" if width is None else _percent(width)
-        says = f"median half width of the 90 % intervals at most {_percent(bar)}"
-        narrow = width is not None and width <= bar + _ROUNDING
-        yield Gate("half_width", says, said, _verdict(enough, narrow))
+    says = f"90 % intervals hold {words} {_percent(bar)} of the measurements"
+    yield says, figure, _intervals_known(found), way * (share - bar) >= -_ROUNDING
 
 
-def _baselines(found: Fidelity, gates: Gates) -> Iterator[Gate]:
-    if (bar := gates.baseline_factor) is None:
-        return
+def _half_width(found: Fidelity, bar: float) -> Iterator[Held]:
+    width = found.half_width
+    says = f"median half width of the 90 % intervals at most {_percent(bar)}"
+    within = width is not None and width <= bar + _ROUNDING
+    figure = "no intervals" if width is None else _percent(width)
+    yield says, figure, _intervals_known(found), within
+
+
+def _intervals_known(found: Fidelity) -> bool:
+    """Of all configurations."""
+    return found.complete and 0 < found.coverage[1] == len(found.rows)
+
+
+def _baselines(found: Fidelity, bar: float) -> Iterator[Held]:
     for b in found.baselines:
         says = f"median absolute error of {b.name} at least {bar:g} times ours"
         if b.error is None or b.ours is None:
-            yield Gate("baseline_factor", says, "no configuration has it", "not enough data")
+            yield says, "no configuration has it", False, False
             continue
         times = "" if b.ratio is None else f", {b.ratio:.1f} times"
         figure = f"{_percent(b.error)} against {_percent(b.ours)} ({b.count} configurations{times})"
-        verdict = _verdict(found.complete, b.error >= bar * b.ours)
-        yield Gate("baseline_factor", says, figure, verdict)
+        yield says, figure, found.complete, b.error >= bar * b.ours
 
 
 def sound(runs: int, broken: int) -> Gate:
     """Of ``runs`` that were made on emulated hosts, how many break an invariant; no setting states
     this bar."""
     says = f"at most {_percent(MOST_DROPPED)} of the runs that were made break an invariant"
-    figure = f"{broken} of {runs}"
-    verdict = _verdict(runs > 0, broken <= MOST_DROPPED * runs + _ROUNDING)
-    return Gate("sound", says, figure, verdict)
-
-
-_GATES = (_configurations, _raw, _order, _intervals, _baselines)
+    within = broken <= MOST_DROPPED * runs + _ROUNDING
+    return _gate("sound", says, f"{broken} of {runs}", runs > 0, within)
