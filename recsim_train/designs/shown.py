@@ -420,7 +420,7 @@ def frontier(answer: Recommended) -> doc.Picture | None:
         )  # fmt: skip
         for design in own:
             said = f"{kind}, {price(design):g} {unit}: {text.rate(design.eps)} examples/s"
-            (point,) = axes.plot(
+            point = axes.plot(
                 [price(design)], [design.eps or 0.0], marker="o", markersize=9, alpha=0.0,
                 zorder=5,
             )  # fmt: skip
@@ -438,10 +438,9 @@ def frontier(answer: Recommended) -> doc.Picture | None:
     )  # fmt: skip
     if answer.wanted.target is not None:
         axes.axhline(answer.wanted.target, color=GRID, linestyle=(0, (4, 3)), linewidth=1.2)
-    axes.set_ylim(0, 1.15 * max(best, answer.wanted.target or 0.0))
-    axes.set_xlim(0, None)
+    most = 1.15 * max(best, answer.wanted.target or 0.0)
+    axes.set(xlim=(0, None), ylim=(0, most), ylabel="predicted examples/s")
     axes.locator_params(axis="x", integer=unit == "hosts")
-    axes.set_ylabel("predicted examples/s")
     axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
     dashed = "" if answer.wanted.target is None else "; dashed: the target"
     along(axes, f"{unit} (line: the most up to there{dashed})")

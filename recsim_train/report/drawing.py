@@ -10,7 +10,7 @@ import functools
 import io
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -137,6 +137,15 @@ def new_figure(height: float, rows: int = 1, **settings: Any) -> tuple[Figure, l
     return figure, [axes[row][0] for row in range(rows)]
 
 
+def new_rows(labels: Sequence[str], row: float, beside: float) -> tuple[Figure, Axes]:
+    """A figure with a labelled row for each bar, the first on top. ``row``: inches of one where a
+    label is one line; all are high enough for the longest. ``beside``: inches of all else."""
+    lines = max((wrapped(label).count("\n") + 1 for label in labels), default=1)
+    figure, (axes,) = new_figure(beside + len(labels) * max(row, 0.16 + 0.155 * lines))
+    rows_of(axes, labels)
+    return figure, axes
+
+
 def finish(figure: Figure, name: str, title: str) -> Picture:
     """Render as SVG and, unless it is narrow, as PNG."""
     svg, png = io.BytesIO(), io.BytesIO()
@@ -150,9 +159,10 @@ def finish(figure: Figure, name: str, title: str) -> Picture:
     return Picture(name, title, said, png.getvalue())
 
 
-def tip(artist: Any, words: str) -> None:
-    """What the page shows of a bar or point that is pointed at."""
-    artist.set_gid(_TIP + words)
+def tip(artists: Iterable[Any], words: str) -> None:
+    """What the page shows of bars or points that are pointed at."""
+    for artist in artists:
+        artist.set_gid(_TIP + words)
 
 
 def wrapped(label: str, width: int = 30) -> str:
@@ -161,15 +171,14 @@ def wrapped(label: str, width: int = 30) -> str:
     return "\n".join(textwrap.wrap(label, room, break_long_words=False)) or label
 
 
-def rows_of(axes: Axes, labels: Sequence[str], *, grid: bool = True) -> None:
+def rows_of(axes: Axes, labels: Sequence[str]) -> None:
     """One labelled row per bar or lane, the first on top."""
     axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
     axes.set_ylim(len(labels) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
     if narrow():
         axes.tick_params(axis="y", labelsize=8.5)
-    if grid:
-        grid_of(axes, "x")
+    grid_of(axes, "x")
 
 
 def along(axes: Axes, words: str) -> None:
@@ -200,10 +209,3 @@ def svg_for_page(picture: Picture) -> str:
     if not picture.narrow:
         return inline(picture.svg, "")
     return inline(picture.svg, "wide") + inline(picture.narrow, "narrow")
-
-
-def high(labels: Sequence[str], row: float) -> float:
-    """Inches of so many rows, of ``row`` inches where a label is one line; all are high enough for
-    the longest."""
-    lines = max((wrapped(label).count("\n") + 1 for label in labels), default=1)
-    return len(labels) * max(row, 0.16 + 0.155 * lines)

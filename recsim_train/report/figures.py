@@ -21,11 +21,11 @@ from recsim_train.report.drawing import (
     finish,
     for_any_window,
     grid_of,
-    high,
     in_order,
     legend,
     narrow,
     new_figure,
+    new_rows,
     rows_of,
     tip,
 )
@@ -61,8 +61,7 @@ def throughput_figure(rated: Sequence[Rated]) -> Picture | None:
     what calibration leaves open, and 95 % or the range of repeats of a measurement."""
     worlds = any(r.predicted for r in rated), any(r.measured for r in rated)
     labels = [r.label for r in rated]
-    figure, (axes,) = new_figure(1.3 + high(labels, 0.75 if all(worlds) else 0.45))
-    rows_of(axes, labels)
+    figure, axes = new_rows(labels, 0.75 if all(worlds) else 0.45, 1.3)
     top = max(max(r.predicted or 0.0, r.measured or 0.0) for r in rated)
     widest = 0.0
     for y, r in enumerate(rated):
@@ -78,7 +77,7 @@ def throughput_figure(rated: Sequence[Rated]) -> Picture | None:
             error = f"  ({text.percent(r.predicted / r.measured - 1, signed=True)})"
         for k, (world, value, fill, (less, more)) in enumerate(bars):
             place = y + 0.19 * (2 * k - 1) if len(bars) > 1 else y
-            (bar,) = axes.barh(
+            bar = axes.barh(
                 place, value, 0.34, color=fill, label=world if y == 0 else None
             )  # fmt: skip
             ends = f", {text.rate(value - less)} to {text.rate(value + more)}" * bool(more)
@@ -114,8 +113,7 @@ def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
     if not effects:
         return None
     labels = [label for label, _ in rows]
-    figure, (axes,) = new_figure(1.6 + high(labels, 0.46))
-    rows_of(axes, labels)
+    figure, axes = new_rows(labels, 0.46, 1.6)
     widest = max(sum(parts.values()) for _, parts in rows)
     left, least = [0.0] * len(rows), 130 if narrow() else 55
     edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.6}
@@ -130,7 +128,7 @@ def breakdown_figure(comparisons: Sequence[Comparison]) -> Picture | None:
             "color": _contrast(fill),
         }
         for y, (bar, width) in enumerate(zip(bars, milli, strict=True)):
-            tip(bar, f"{labels[y]}: {name} {text.seconds(width / 1e3)}")
+            tip([bar], f"{labels[y]}: {name} {text.seconds(width / 1e3)}")
             if width > least * widest:  # a number only where it fits
                 axes.text(left[y] + width / 2, y, f"{width:.3g}", **words)
             left[y] += width
@@ -156,14 +154,13 @@ def utilisation_figure(c: Comparison, name: str) -> Picture | None:
     if not shown:
         return None
     names = [naming.resource(key) for key in shown]
-    figure, (axes,) = new_figure(1.2 + high(names, 0.42 if p and m else 0.3))
-    rows_of(axes, names)
+    figure, axes = new_rows(names, 0.42 if p and m else 0.3, 1.2)
     for y, key in enumerate(shown):
         apart = 0.18 if p and m else 0.0
         for shift, values, fill in ((-apart, p, PREDICTED), (apart, m, MEASURED)):
             if values.get(key) is not None:
                 busy = 100 * values[key]
-                (bar,) = axes.barh(y + shift, busy, 0.32 if apart else 0.6, color=fill)
+                bar = axes.barh(y + shift, busy, 0.32 if apart else 0.6, color=fill)
                 tip(bar, f"{key}: {text.percent(values[key])} busy")
                 axes.text(busy + 1, y + shift, f"{busy:.0f}", va="center", fontsize=8)
     axes.set_xlim(0, max(105.0, 112 * max(both.values())))

@@ -44,15 +44,6 @@ def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[J
             yield job, record
 
 
-def _among_ranks(job: Job) -> bool:
-    """Whether this process is one of several that measure."""
-    if job.world == "simulated":
-        return False
-    from recsim_train.executor.link.rendezvous import under_torchrun
-
-    return under_torchrun()
-
-
 def caveats_here(record: RunRecord) -> list[str]:
     """All that must be known of a prediction which somebody at this machine asks for."""
     from recsim_train.report.caveats import elsewhere, of_prediction
@@ -62,21 +53,20 @@ def caveats_here(record: RunRecord) -> list[str]:
 
 
 class RunMaker:
-    """Makes one run after the other; equal ones are one."""
+    """Makes one run after the other."""
 
     def __init__(self, keep: Keep, caller: Caller) -> None:
         self._keep = keep
         self._caller = caller
         self._simulator = Simulator()
-        self._records: dict[str, RunRecord] = {}
 
     def record(self, job: Job) -> RunRecord | None:
         """A job's run, made unless it is there; None where another rank of torchrun writes it.
 
         Raises RunFailed, and UserError for what only shows when it is made.
         """
-        record = self._records.get(job.identity)
-        if record is None and self._keep.resume:
+        record = None
+        if self._keep.resume:
             emulated = self._keep.emulate and job.world == "real"
             record = find_complete(
                 self._keep.out,
@@ -88,13 +78,11 @@ class RunMaker:
             )
         if record is None and job.world == "real" and job.loaded.sweep is not None:
             self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
-        if _among_ranks(job):
-            record = self._as_rank(job, record)
-        elif record is None:
-            record = self._measured(job) if job.world == "real" else self._predicted(job)
-        if record is not None:
-            self._records[job.identity] = record
-        return record
+        if job.world == "simulated":
+            return record or self._predicted(job)
+        from recsim_train.executor.link.rendezvous import under_torchrun
+
+        return self._as_rank(job, record) if under_torchrun() else record or self._measured(job)
 
     def _predicted(self, job: Job) -> RunRecord:
         from recsim_train.sim.ready import get_ready
@@ -172,14 +160,11 @@ class RunMaker:
                 there=there is not None,
             )
         except (PartialRun, Interrupted) as error:
-            if error.outcome is not None:
-                error.outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
-            self._keep_partial(job, error)
+            self._keep_partial(job, error, keeping)
             raise
         if whole is None:
             return there if me.rank == 0 else None
-        whole.facts.checkpoints_in = keeping.seen_from(self._keep.out)
-        return self._judged(job, whole)
+        return self._judged(job, whole, keeping)
 
     def _life(self, job: Job, keeping: Keeping) -> RunRecord:
         """A run until it ends, or one of its processes does."""
@@ -205,13 +190,11 @@ class RunMaker:
         except (PartialRun, Interrupted) as error:
             if error.outcome is not None:
                 error.outcome.facts.machine_speed = MachineSpeeds(before=before)
-                error.outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
-            self._keep_partial(job, error)
+            self._keep_partial(job, error, keeping)
             raise
         with held():
             outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
-            outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
-            return self._judged(job, outcome)
+            return self._judged(job, outcome, keeping)
 
     def _hosts(self, job: Job) -> AbstractContextManager[EmulatedCluster | None]:
         """Emulated ones, where these were asked for. Raises UserError."""
@@ -230,7 +213,7 @@ class RunMaker:
 
         return times_of(job.case)
 
-    def _judged(self, job: Job, outcome: Outcome) -> RunRecord:
+    def _judged(self, job: Job, outcome: Outcome, keeping: Keeping) -> RunRecord:
         """Keep a run that came to its end. Raises RunFailed, and keeps it as a partial one, where
         too many of the rows that all of its readers read were malformed."""
         data, facts = job.plan.experiment.data, outcome.facts
@@ -238,12 +221,12 @@ class RunMaker:
         path = data.named(data.path) if data.path else None
         why = beyond(path, data.malformed_limit, counts, rows, facts.malformed)
         if why is None:
-            return self._kept(job, outcome)
-        record = self._kept(job, outcome, "partial", why)
+            return self._kept(job, outcome, keeping)
+        record = self._kept(job, outcome, keeping, "partial", why)
         self._caller.say(f"what was measured is kept in {record.path}")
         raise RunFailed(why)
 
-    def _keep_partial(self, job: Job, error: PartialRun | Interrupted) -> None:
+    def _keep_partial(self, job: Job, error: PartialRun | Interrupted, keeping: Keeping) -> None:
         """What was measured of a run that ended early, if anything."""
         from recsim_train.executor.process.launch import Interrupted
 
@@ -251,7 +234,7 @@ class RunMaker:
             return
         status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
         with held():
-            record = self._kept(job, error.outcome, status, str(error))
+            record = self._kept(job, error.outcome, keeping, status, str(error))
         self._caller.say(f"what was measured until then is kept in {record.path}")
 
     def _speed(self) -> MachineSpeed | None:
@@ -265,9 +248,15 @@ class RunMaker:
             return None
 
     def _kept(
-        self, job: Job, outcome: Outcome, status: Status = "complete", message: str = ""
+        self,
+        job: Job,
+        outcome: Outcome,
+        keeping: Keeping,
+        status: Status = "complete",
+        message: str = "",
     ) -> RunRecord:
         """Write a measurement; where that cannot be, somewhere else, because it was dear."""
+        outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
 
         def write(keep: Keep) -> RunRecord:
             return keep.write(job.plan, "real", job.cluster, outcome, status, message)

@@ -275,7 +275,6 @@ def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
     prefix = "recsim-train-validation-"
     with tempfile.TemporaryDirectory(prefix=prefix) if kept is None else nullcontext(kept) as out:
         writable(Path(out))
-        # a maker remembers what it made: a new one for each repeat
         record = RunMaker(replace(keep, out=Path(out)), NOBODY).record(job)
         assert record is not None  # torchrun is refused
         own = {"run_id": None if kept is None else record.run_id}
