@@ -236,7 +236,11 @@ def document(
             doc.Chapter("The designs", [table], Where.WRITTEN, "designs"),
             doc.Chapter("Measured", compared[:1], Where.WRITTEN, "runs"),
             doc.Chapter("Throughput against cost", drawn, Where.WRITTEN, "cost"),
-            *_chapters(lines),
+            *(
+                doc.Chapter(_TITLES[item.lead], [item], Where.WRITTEN, item.lead.replace(" ", "-"))
+                for item in lines
+                if isinstance(item, doc.Lines) and item.lead
+            ),
         ],
         footer=_footer(runs),
         words=glossary(()),
@@ -290,14 +294,6 @@ _TITLES = {
     "tried": "How it was found",
     "next": "What to do next",
 }
-
-
-def _chapters(lines: Sequence[doc.Item]) -> list[doc.Chapter]:
-    return [
-        doc.Chapter(_TITLES[item.lead], [item], Where.WRITTEN, item.lead.replace(" ", "-"))
-        for item in lines
-        if isinstance(item, doc.Lines) and item.lead
-    ]
 
 
 def _tied(answer: Recommended) -> str:

@@ -130,19 +130,3 @@ def tie(one: Evidence, other: Evidence) -> bool:
         apart.append(mine - theirs if shared else hypot(mine, theirs))
     noise = [one.noise or 0.0, other.noise or 0.0]
     return abs(log(one.eps / other.eps)) <= Z95 * hypot(*noise, *apart) + _EQUAL
-
-
-def evidence_of(summary: Summary, prices: str | None, strategy: str) -> Evidence:
-    """`evidence` of a run; a measured one has no prices, and its windows show its chance."""
-    eps, facts = summary.examples_per_second or 0.0, summary.facts
-    if summary.world == "real":
-        noise = ended(eps, summary.ci95)
-        return Evidence(eps, noise, None if noise is None else {}, None, strategy)
-    return evidence(
-        eps,
-        summary.ci95,
-        facts.calibration_ci95,
-        facts.calibration_errors,
-        prices=prices,
-        strategy=strategy,
-    )

@@ -136,19 +136,14 @@ def validate(
 
 def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
     """What must not change between predictions and runs, as hashes."""
+    profiles = list(dict.fromkeys(results.profile_hash(job.profile) for job in jobs))
     return {
         "configurations": hash_of([key_of(job, wanted.tier) for job in jobs]),
-        "profile": _profiles_hash(jobs),
+        "profile": profiles[0] if len(profiles) == 1 else hash_of(profiles),
         "gates": hash_of(wanted.gates.model_dump(mode="json")),
         "seed": str(wanted.seed),
         "code": code_of(job.plan.strategy for job in jobs),
     }
-
-
-def _profiles_hash(jobs: Sequence[Job]) -> str:
-    """Of the profile; of several, of all of them."""
-    hashes = list(dict.fromkeys(results.profile_hash(job.profile) for job in jobs))
-    return hashes[0] if len(hashes) == 1 else hash_of(hashes)
 
 
 def _predictions(
