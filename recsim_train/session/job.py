@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.errors import UserError
 from recsim_train.config.load import Loaded
 from recsim_train.evaluate.case import Case
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import cores, memory
 from recsim_train.results.rundir import World, identity
+from recsim_train.sim.host.memory_check import MemoryCheck, machine_check, memory_check
 from recsim_train.trace.progress import Meter, unseen
 
 if TYPE_CHECKING:
     from recsim_train.evaluate.asymptotic import AsymptoticBounds
-    from recsim_train.sim.host.memory_check import MemoryCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,6 @@ class Job:
     def memory(self) -> MemoryCheck | None:
         """Whether it fits into the hosts' memory, a measurement into this machine's; None without
         a profile."""
-        from recsim_train.sim.host.memory_check import machine_check, memory_check
-
         if self.world == "real":
             return machine_check(self.plan, this_machine())
         return None if self.cluster is None else memory_check(self.plan, self.cluster)
@@ -82,7 +81,6 @@ class Job:
     def asymptotic_bounds(self) -> AsymptoticBounds | None:
         """What is known of a prediction before it is made; None without a profile, of a
         measurement, and where it takes data that are not there yet."""
-        from recsim_train.config.errors import UserError
         from recsim_train.evaluate.asymptotic import asymptotic_bounds
 
         if self.world == "real" or self.cluster is None:

@@ -16,8 +16,14 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.data.malformed import beyond
 from recsim_train.evaluate.evaluator import Simulator
+from recsim_train.executor.emulation.cluster import EmulatedCluster
+from recsim_train.executor.emulation.layout import layout_of
+from recsim_train.executor.link.rendezvous import read_rank, under_torchrun
+from recsim_train.executor.process import launch
+from recsim_train.executor.process.launch import Interrupted, PartialRun
 from recsim_train.placement.plan import Plan
 from recsim_train.report import naming, text
+from recsim_train.report.caveats import elsewhere, of_prediction
 from recsim_train.report.runs import title
 from recsim_train.results.environment import machine
 from recsim_train.results.folder import writable
@@ -32,8 +38,6 @@ from recsim_train.workload.operations import ProcessTimes
 
 if TYPE_CHECKING:
     from recsim_train.evaluate.asymptotic import AsymptoticBounds
-    from recsim_train.executor.emulation.cluster import EmulatedCluster
-    from recsim_train.executor.process.launch import Interrupted, PartialRun
 
 
 def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[Job, RunRecord]]:
@@ -46,8 +50,6 @@ def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[J
 
 def caveats_here(record: RunRecord) -> list[str]:
     """All that must be known of a prediction which somebody at this machine asks for."""
-    from recsim_train.report.caveats import elsewhere, of_prediction
-
     cluster = record.manifest.get("cluster") or {}
     return [*elsewhere(cluster, machine()), *of_prediction(record)]
 
@@ -80,8 +82,6 @@ class RunMaker:
             self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
         if job.world == "simulated":
             return record or self._predicted(job)
-        from recsim_train.executor.link.rendezvous import under_torchrun
-
         return self._as_rank(job, record) if under_torchrun() else record or self._measured(job)
 
     def _predicted(self, job: Job) -> RunRecord:
@@ -126,8 +126,6 @@ class RunMaker:
     def _measured(self, job: Job) -> RunRecord:
         """A run, started again from its last checkpoint as often as its policy says. Raises
         RunFailed."""
-        from recsim_train.executor.process.launch import PartialRun
-
         in_vain, keeping = 0, self._keeping(job)
         while True:
             try:
@@ -143,8 +141,6 @@ class RunMaker:
 
     def _as_rank(self, job: Job, there: RunRecord | None) -> RunRecord | None:
         """As `_measured`, of one rank among others. ``there``: the run, where it has been made."""
-        from recsim_train.executor.link.rendezvous import read_rank
-        from recsim_train.executor.process.launch import Interrupted, PartialRun
         from recsim_train.executor.process.torchrun import execute_rank
 
         me, policy = read_rank(), job.plan.experiment.recovery.policy
@@ -169,7 +165,6 @@ class RunMaker:
     def _life(self, job: Job, keeping: Keeping) -> RunRecord:
         """A run until it ends, or one of its processes does."""
         from recsim_train.executor.process.forkserver import remove_at_the_end
-        from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
 
         try:
             with (
@@ -179,7 +174,7 @@ class RunMaker:
                 remove_at_the_end(Path(staging))
                 before = self._speed()
                 with self._hosts(job) as hosts:
-                    outcome = execute(
+                    outcome = launch.execute(
                         job.plan,
                         staging=Path(staging),
                         progress=progress,
@@ -200,9 +195,6 @@ class RunMaker:
         """Emulated ones, where these were asked for. Raises UserError."""
         if not self._keep.emulate:
             return nullcontext()
-        from recsim_train.executor.emulation.cluster import EmulatedCluster
-        from recsim_train.executor.emulation.layout import layout_of
-
         return EmulatedCluster(layout_of(job.plan, job.profile))
 
     def _times(self, job: Job) -> dict[str, ProcessTimes] | None:
@@ -228,8 +220,6 @@ class RunMaker:
 
     def _keep_partial(self, job: Job, error: PartialRun | Interrupted, keeping: Keeping) -> None:
         """What was measured of a run that ended early, if anything."""
-        from recsim_train.executor.process.launch import Interrupted
-
         if error.outcome is None or error.outcome.steps == 0:
             return
         status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
