@@ -35,8 +35,7 @@ from recsim_train.evaluate.levels import (
 )
 from recsim_train.evaluate.memo import Memo
 from recsim_train.report import text
-from recsim_train.results.interval import Interval
-from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
+from recsim_train.results.row import DOES_NOT_FIT, FAILED, Interval, Row
 from recsim_train.session.job import Caller
 from recsim_train.trace.binding import CLASSES, LINKS
 

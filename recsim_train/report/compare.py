@@ -13,7 +13,7 @@ from recsim_train.report.gap import DATA, EffectBytes, Gap, compare_bytes, divid
 from recsim_train.report.strategies import compression_said, cut_said
 from recsim_train.results.drift import Drift, Moved, drift_of, moved
 from recsim_train.results.folder import clean_document
-from recsim_train.results.interval import Interval, of_summary
+from recsim_train.results.row import Interval, of_summary
 from recsim_train.results.rundir import RunRecord
 
 Verdict = Literal[

@@ -30,7 +30,7 @@ from recsim_train.report.runs import data_of, fullest, labels, limits, run_table
 from recsim_train.report.strategies import cut_said
 from recsim_train.report.what_if import remedy
 from recsim_train.report.winner import choose, entry_of_run
-from recsim_train.results.interval import Interval, of_summary
+from recsim_train.results.row import Interval, of_summary
 from recsim_train.results.rundir import RunRecord
 
 _UNKNOWN = "its spread is not known"
@@ -126,8 +126,10 @@ def of_prediction(
     if (whole := naming.bottleneck(summary.binding)) is not None:
         binds = Cell(naming.binds(summary.binding), hover=naming.phrase(whole))
         found.append(Tile("what binds", binds, f"{remedy(summary)}."))
-    if (memory := _memory(record)) is not None:
-        found.append(memory)
+    if (memory := fullest(record)) is not None:
+        where, filled, there = memory
+        said = f"{text.percent(filled / there)} of {text.size(there)}; {where}"
+        found.append(Tile("memory", Cell(text.size(filled)), said))
     return found
 
 
@@ -152,15 +154,6 @@ def of_measurement(record: RunRecord) -> list[Tile]:
         said = f"held-out loss {text.number(summary.loss, 4)}"
         found.append(Tile("AUC", Cell(text.number(summary.auc, 4)), said))
     return found
-
-
-def _memory(record: RunRecord) -> Tile | None:
-    if (used := fullest(record)) is None:
-        return None
-    share = text.percent(used.filled / used.there)
-    return Tile(
-        "memory", Cell(text.size(used.filled)), f"{share} of {text.size(used.there)}; {used.where}"
-    )
 
 
 _PAGE = Where.PAGE
@@ -215,7 +208,7 @@ class Compared:
                 *([others] if self.findings.elsewhere or self.findings.unmatched else ()),
                 doc.Lines(self._data(), Where.SHORT, "Data", "data"),
                 self._caution("Caveats", Where.SHORT),
-                *(self._unpaired() if both else self._alone()),
+                *([self._without(*self._told())] if both else self._alone()),
                 *(self._details() if both else ()),
                 *self._surroundings(),
             ],
@@ -353,13 +346,8 @@ class Compared:
                 title, [*shown, *self._drawn("throughput")], Where.TERMINAL | _PAGE, "runs"
             ),
             doc.Chapter("What limits it", list(self._told()), name="limits"),
-            *self._without(),
+            self._without(),
         ]  # fmt: skip
-
-    def _unpaired(self) -> list[doc.Item]:
-        """Runs without a partner, beside others that have one."""
-        (without,) = self._without()
-        return [replace(without, items=[*without.items, *self._told()])]
 
     def _told(self) -> Iterator[doc.Chapter]:
         """What runs without a partner say of themselves."""
@@ -375,8 +363,8 @@ class Compared:
             noted = doc.Lines(doubts_of(u.record), above, mark="note", listed=False)
             yield doc.Chapter(title, [said, brief, noted, *drawn])
 
-    def _without(self) -> list[doc.Chapter]:
-        """Why runs have no partner."""
+    def _without(self, *told: doc.Item) -> doc.Chapter:
+        """Why runs have no partner. ``told``: what else is said of them."""
         runs = [(u.record, u.reason) for u in self.findings.unpaired]
         rows = [
             (r.run_id, r.world, text.rate(r.summary.examples_per_second), why) for r, why in runs
@@ -389,8 +377,9 @@ class Compared:
             doc.TextTable.of(heads, rows, words, where=_PAGE),
             doc.Lines(reasons, Where.TERMINAL, lead="unpaired"),
             doc.Lines(reasons, Where.MARKDOWN),
+            *told,
         ]
-        return [doc.Chapter("Runs without a partner", items, name="unpaired", folded=True)]
+        return doc.Chapter("Runs without a partner", items, name="unpaired", folded=True)
 
     def _data(self) -> list[str]:
         paired = chain.from_iterable((*c.all_simulated, *c.all_real) for c in self.comparisons)

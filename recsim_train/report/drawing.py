@@ -61,26 +61,16 @@ def for_any_window(
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Picture | None:
-        with style():
+        with style(WIDTH):
             wide = draw(*args, **kwargs)
         if wide is None:
             return None
-        with style(), narrow_window():
+        with style(NARROW):
             small = draw(*args, **kwargs)
         assert small is not None
         return replace(wide, narrow=small.svg)
 
     return drawn
-
-
-@contextmanager
-def narrow_window() -> Iterator[None]:
-    """Figures are drawn for one."""
-    token = _width.set(NARROW)
-    try:
-        yield
-    finally:
-        _width.reset(token)
 
 
 def narrow() -> bool:
@@ -100,8 +90,9 @@ def in_order(effects: Collection[str]) -> list[str]:
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """Fonts, colours and the fixed salt of every figure."""
+def style(width: float = WIDTH) -> Iterator[None]:
+    """Fonts, colours and the fixed salt of every figure. ``width``: of the window, `WIDTH` or
+    `NARROW`."""
     import matplotlib as mpl
 
     settings: Any = {
@@ -122,8 +113,12 @@ def style() -> Iterator[None]:
         "figure.facecolor": "white",
         "axes.facecolor": "none",
     }
-    with mpl.rc_context(settings):
-        yield
+    token = _width.set(width)
+    try:
+        with mpl.rc_context(settings):
+            yield
+    finally:
+        _width.reset(token)
 
 
 def new_figure(height: float, rows: int = 1, **settings: Any) -> tuple[Figure, list[Axes]]:

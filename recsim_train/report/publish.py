@@ -9,7 +9,6 @@ it, everything can be read.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import html
 import re
@@ -34,7 +33,7 @@ MOST_SENTENCES = 4
 
 def page(document: Document) -> str:
     """The whole page."""
-    script = _file("page.js")
+    script = (resources.files("recsim_train.report") / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     template = _environment(document.words).get_template("page.html.j2")
     return template.render(
@@ -49,11 +48,6 @@ def fragment(items: Sequence[doc.Item], headlines: Sequence[str] = ()) -> str:
     template = environment.get_template("page.html.j2").module
     said = "".join(f"<p><b>{html.escape(headline)}.</b></p>" for headline in headlines)
     return said + str(template.show(items))  # type: ignore[attr-defined]
-
-
-@functools.cache
-def _file(name: str) -> str:
-    return (resources.files("recsim_train.report") / name).read_text(encoding="utf-8")
 
 
 def _environment(words: Mapping[str, str]) -> Environment:

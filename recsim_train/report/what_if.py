@@ -20,7 +20,7 @@ from recsim_train.report.drawing import (
     new_rows,
     tip,
 )
-from recsim_train.results.interval import ended
+from recsim_train.results.row import ended
 from recsim_train.results.statistics import Z95, holm, t_quantile
 from recsim_train.results.summary import Summary
 from recsim_train.trace.binding import Binding

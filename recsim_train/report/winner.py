@@ -1,6 +1,6 @@
 """The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
-Those tie that none of the others is surely faster than (`recsim_train.results.interval.tie`). One
+Those tie that none of the others is surely faster than (`recsim_train.results.row.tie`). One
 of whose errors nothing is known ties with everything. Only those are compared that process as many
 examples in one step of the whole job: others do not do the same work.
 """
@@ -15,8 +15,7 @@ from typing import Generic, TypeVar
 
 from recsim_train.config.units import RATES, parse_quantity
 from recsim_train.report import text
-from recsim_train.results.interval import Evidence, Interval, evidence, of_summary, tie
-from recsim_train.results.row import Row, cores_of
+from recsim_train.results.row import Evidence, Interval, Row, cores_of, evidence, of_summary, tie
 from recsim_train.results.rundir import RunRecord
 
 T = TypeVar("T")

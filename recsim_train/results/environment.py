@@ -223,22 +223,22 @@ def repeatable(command: Sequence[str]) -> list[str]:
     return [_near(word) for word in _without(command, "--out") if word not in _ALONE]
 
 
-def reproducing(runs: Iterable[tuple[Sequence[str], bool]], result: str = "") -> list[str]:
+def reproducing(runs: Iterable[tuple[Sequence[object], object]], result: str = "") -> list[str]:
     """Command lines that make runs and their report anew: measure this machine where a profile was
     its own, predict, run, report.
 
     They write to a folder that does not exist here yet, so that nothing old is taken for new and
-    nothing is overwritten. ``runs``: the `repeatable` commands that made them, and whether
-    their profile was this machine's. ``result``: what lies in the folder afterwards and is
-    reported; the folder itself where it is empty.
+    nothing is overwritten. ``runs``: the `repeatable` commands that made them, each with the
+    profile of its experiment, which counts where the command names none. ``result``: what lies
+    in the folder afterwards and is reported; the folder itself where it is empty.
     """
     folder, profile = _free("again"), ""
     lines = []
-    for command, local in runs:
-        if len(command) < 2 or command[1] not in _MAKING:
-            continue  # it was made from Python
+    for command, own_profile in runs:
         words = list(map(str, command))
-        if local:
+        if len(words) < 2 or words[1] not in _MAKING:
+            continue  # it was made from Python
+        if _profile_of(words, own_profile) == "local":
             profile = f"{folder}/local.yaml"
             words = [*_without(words, _CLUSTER), _CLUSTER, profile]
         lines.append(shlex.join([*words, "--out", folder]))
@@ -249,14 +249,11 @@ def reproducing(runs: Iterable[tuple[Sequence[str], bool]], result: str = "") ->
     return list(dict.fromkeys(lines))
 
 
-def local_profile(command: Sequence[str], otherwise: object) -> bool:
-    """Whether a command predicts with this machine's own profile.
-
-    ``otherwise``: the profile of the experiment, where the command names none.
-    """
+def _profile_of(command: Sequence[str], otherwise: object) -> object:
+    """What a command predicts with."""
     given = [value for word, value in zip(command, command[1:], strict=False) if word == _CLUSTER]
     given += [word.partition("=")[2] for word in command if word.startswith(f"{_CLUSTER}=")]
-    return (given[-1] if given else otherwise) == "local"
+    return given[-1] if given else otherwise
 
 
 def _without(command: Sequence[str], option: str) -> Iterator[str]:

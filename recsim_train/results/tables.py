@@ -75,7 +75,8 @@ def _array(values: Sequence[Any], kind: str) -> pa.Array:
     import numpy as np
     import pyarrow as pa
 
-    parts = [np.packbits([value is not None for value in values], bitorder="little").tobytes()]
+    there = np.array([value is not None for value in values], bool)
+    parts = [np.packbits(there, bitorder="little").tobytes()]
     if kind == "string":
         content = [(value or "").encode() for value in values]
         ends = np.cumsum([0, *map(len, content)], dtype=np.int32)

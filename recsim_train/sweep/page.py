@@ -18,7 +18,7 @@ from recsim_train.report.runs import data_of
 from recsim_train.report.what_if import relief
 from recsim_train.report.winner import UNKNOWN
 from recsim_train.report.write import Report
-from recsim_train.results.environment import local_profile, reproducing
+from recsim_train.results.environment import reproducing
 from recsim_train.results.folder import base_path, writable
 from recsim_train.results.row import Row
 from recsim_train.sweep.answers import headline
@@ -214,7 +214,10 @@ def report_on_sweep(place: Path, out: Path | None = None) -> Report:
         raise UserError(f"{place}: no point of this sweep has a prediction")
     if out is not None:
         writable(out)
-    commands = _repeating(sweep.record)
+    header = sweep.record.header
+    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
+    result = base_path(Path(), str(header["name"]), "sweep").name
+    commands = reproducing([(header["command"], profile)], result)
     made = Report(
         sweep=sweep,
         compose=lambda pictures: swept(sweep, pictures, commands),
@@ -223,11 +226,3 @@ def report_on_sweep(place: Path, out: Path | None = None) -> Report:
         rows=[row.document for row in sweep.record.rows],
     )
     return made.written(out)
-
-
-def _repeating(record: SweepRecord) -> list[str]:
-    header = record.header
-    command = list(map(str, header["command"]))
-    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
-    result = base_path(Path(), str(header["name"]), "sweep").name
-    return reproducing([(command, local_profile(command, profile))], result)
