@@ -195,7 +195,10 @@ def document(
             "for: not the same work, and no prediction says how it learns. It was tried since "
             "nothing else reaches the target."
         )
-    rests = _rests(chosen)
+    profile = chosen.candidate.job.profile
+    rests = [f"the prices of cluster profile {profile.name}, whose origin it does not say"]
+    if (known := profile.calibration) is not None:
+        rests = [f"the prices of {known.machine}, {known.date}"]
     if alike:
         step = chosen.candidate.origin.examples_per_step
         rests.append(f"a step of the job of about {step:,} examples")
@@ -213,6 +216,9 @@ def document(
         )
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
     compared = _compared(runs)
+    made_by = "Everything here is predicted; nothing was measured"
+    if any(run.eps for run in runs):
+        made_by = "Measured on emulated hosts of this machine, with modelled compute"
     lines: list[doc.Item] = [
         *compared,
         doc.Lines(stopped(tied), lead="as good" if answer.tied else ""),
@@ -242,15 +248,9 @@ def document(
                 if isinstance(item, doc.Lines) and item.lead
             ),
         ],
-        footer=_footer(runs),
+        footer=f". {made_by}.",
         words=glossary(()),
     )
-
-
-def _footer(runs: Sequence[MeasuredDesign]) -> str:
-    if any(run.eps for run in runs):
-        return ". Measured on emulated hosts of this machine, with modelled compute."
-    return ". Everything here is predicted; nothing was measured."
 
 
 def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
@@ -347,15 +347,6 @@ def _cost(design: Design) -> list[str]:
     whole = cost.whole_of(BILLION, eps, design.interval, rent)
     billion, sources = cost.amount(whole, whole.cost90), "; ".join(rent.sources)
     return [f"{_hourly(design)} an hour, {billion} for a billion examples ({sources})"]
-
-
-def _rests(design: Design) -> list[str]:
-    """Whose prices a prediction has."""
-    profile = design.candidate.job.profile
-    known = profile.calibration
-    if known is None:
-        return [f"the prices of cluster profile {profile.name}, whose origin it does not say"]
-    return [f"the prices of {known.machine}, {known.date}"]
 
 
 def _hourly(design: Design) -> str:

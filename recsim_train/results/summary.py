@@ -170,7 +170,9 @@ def summarise(plan: Plan, *, outcome: Outcome, world: str, status: str) -> Summa
     trained, beside = divide(plan, outcome.totals)
     payload = bytes_by_effect(trained)
     per_round = bytes_per_round(outcome.rounds, beside)
-    rounds = rounds_per_iteration(plan, outcome.rounds, done)
+    rounds = 0.0  # of one background loop per counted iteration of one training loop
+    if done and plan.background:
+        rounds = len(within(outcome.rounds, done)) / len(plan.background) / per_loop
     per_step: dict[str, float | None] = {
         effect: payload.get(effect, 0) / per_loop + per_round.get(effect, 0.0) * rounds
         for effect in sorted(payload.keys() | per_round.keys())
@@ -240,15 +242,6 @@ def bytes_per_round(rounds: Iterable[Iteration], beside: Totals) -> dict[str, fl
         if total.bytes and done[key.instance]:
             found[folded(key.effect)] += total.bytes / done[key.instance]
     return dict(found)
-
-
-def rounds_per_iteration(
-    plan: Plan, rounds: Iterable[Iteration], done: Sequence[Iteration]
-) -> float:
-    """Rounds of one background loop per counted iteration of one training loop."""
-    if not done or not plan.background:
-        return 0.0
-    return len(within(rounds, done)) / len(plan.background) / (len(done) / len(plan.training))
 
 
 def within(rounds: Iterable[Iteration], done: Sequence[Iteration]) -> list[Iteration]:

@@ -15,11 +15,11 @@ from recsim_train.evaluate.case import Case
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import cores, memory
 from recsim_train.results.rundir import World, identity
-from recsim_train.sim.host.memory_check import MemoryCheck, machine_check, memory_check
 from recsim_train.trace.progress import Meter, unseen
 
 if TYPE_CHECKING:
     from recsim_train.evaluate.asymptotic import AsymptoticBounds
+    from recsim_train.sim.host.memory_check import MemoryCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ class Job:
     def memory(self) -> MemoryCheck | None:
         """Whether it fits into the hosts' memory, a measurement into this machine's; None without
         a profile."""
+        from recsim_train.sim.host.memory_check import machine_check, memory_check
+
         if self.world == "real":
             return machine_check(self.plan, this_machine())
         return None if self.cluster is None else memory_check(self.plan, self.cluster)

@@ -19,7 +19,6 @@ from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.folder import turn, writable
 from recsim_train.results.rundir import World
 from recsim_train.session.job import Caller, Job, this_machine
-from recsim_train.sim.host.memory_check import check_machine, check_memory
 from recsim_train.trace.facts import beyond_said
 
 LOCAL = Path(PROFILES) / "local.yaml"
@@ -151,6 +150,8 @@ def too_large(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[in
 
     Raises UserError where nothing fits, and unless ``some_may`` where anything does not.
     """
+    from recsim_train.sim.host.memory_check import check_memory
+
     some = "points do not fit into the hosts, as their rows say"
     return _refused(
         jobs,
@@ -189,6 +190,8 @@ def _refused(
 def check_this_machine(plans: Iterable[Plan], here: Sequence[Instance] | None = None) -> None:
     """Raise UserError for a plan whose processes, or those that are ``here``, do not fit into this
     machine's memory."""
+    from recsim_train.sim.host.memory_check import check_machine
+
     host = this_machine()
     for plan in plans:
         check_machine(plan, host, here)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -279,9 +279,3 @@ def _range(figures: Sequence[float], said: Any) -> str:
         return text.NONE
     low, high = said(min(figures)), said(max(figures))
     return low if low == high else f"{low.removesuffix(' %')} to {high}"
-
-
-def headline(found: Sequence[SettingAnswer]) -> Iterator[str]:
-    """All of them in one sentence, without a full stop; nothing where there is none."""
-    if found:
-        yield "; ".join(f"{answer.setting}: {answer.short}" for answer in found)

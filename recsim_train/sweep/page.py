@@ -21,7 +21,6 @@ from recsim_train.report.write import Report
 from recsim_train.results.environment import reproducing
 from recsim_train.results.folder import base_path, writable
 from recsim_train.results.row import Row
-from recsim_train.sweep.answers import headline
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
 from recsim_train.sweep.folder import SweepRecord, read_sweep
@@ -94,11 +93,12 @@ def swept(
         doc.Lines(data, Where.MARKDOWN, title="Data"),
     ]
     binds = [*figure("binding"), doc.Lines(changes)]
+    answered = "; ".join(f"{answer.setting}: {answer.short}" for answer in findings.answers)
     return doc.Document(
         subject=name,
         kind="a sweep of predictions",
         heading=f"Sweep: {name}",
-        headlines=[*headline(findings.answers), findings.headline],
+        headlines=[*filter(None, [answered]), findings.headline],
         tiles=_tiles(findings),
         items=[
             doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
