@@ -173,7 +173,10 @@ class RunMaker:
             ):
                 remove_at_the_end(Path(staging))
                 before = self._speed()
-                with self._hosts(job) as hosts:
+                emulated: AbstractContextManager[EmulatedCluster | None] = nullcontext()
+                if self._keep.emulate:
+                    emulated = EmulatedCluster(layout_of(job.plan, job.profile))
+                with emulated as hosts:
                     outcome = launch.execute(
                         job.plan,
                         staging=Path(staging),
@@ -190,12 +193,6 @@ class RunMaker:
         with held():
             outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
             return self._judged(job, outcome, keeping)
-
-    def _hosts(self, job: Job) -> AbstractContextManager[EmulatedCluster | None]:
-        """Emulated ones, where these were asked for. Raises UserError."""
-        if not self._keep.emulate:
-            return nullcontext()
-        return EmulatedCluster(layout_of(job.plan, job.profile))
 
     def _times(self, job: Job) -> dict[str, ProcessTimes] | None:
         """What operations take on modelled hosts, where those are asked for. Raises UserError."""
