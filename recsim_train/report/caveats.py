@@ -15,11 +15,10 @@ from typing import Any
 from recsim_train.config.measured import MachineSpeeds
 from recsim_train.report import naming, text
 from recsim_train.report.strategies import cautions, reconstructions
-from recsim_train.results.drift import MOVED, Moved, drift_of, moved
 from recsim_train.results.environment import counted_cores, same_machine
 from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import RunRecord
-from recsim_train.results.undisturbed import broken
+from recsim_train.results.undisturbed import MOVED, Moved, broken, drift_of, moved
 
 BUSY_SHARE = 0.25
 """Background load above this share of the cores is worth a warning."""

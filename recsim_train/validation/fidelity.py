@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from recsim_train.config.experiment import Gates
 from recsim_train.config.measured import MachineSpeeds
-from recsim_train.results.drift import Moved, moved
 from recsim_train.results.statistics import quantile
+from recsim_train.results.undisturbed import Moved, moved
 from recsim_train.validation.configurations import MOST_DROPPED, Configuration, Measured, Predicted
 
 LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"

@@ -15,9 +15,9 @@ from recsim_train.report.document import Where
 from recsim_train.report.naming import glossary
 from recsim_train.report.what_if import made_of
 from recsim_train.report.write import Reported
-from recsim_train.results.drift import MOVED, moved
 from recsim_train.results.folder import clean_document, csv_bytes, json_bytes
 from recsim_train.results.row import FAILED
+from recsim_train.results.undisturbed import MOVED, moved
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import row_document
 from recsim_train.validation.fidelity import (

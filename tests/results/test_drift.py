@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.results import drift
-from recsim_train.results.drift import Moved, drift_of, moved
+from recsim_train.results.undisturbed import Moved, drift_of, moved
 from recsim_train.trace.facts import Facts
 
 
