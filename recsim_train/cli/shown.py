@@ -36,33 +36,38 @@ def show_plans(jobs: Sequence[Job], json: bool) -> None:
     from recsim_train.placement.hosts import types_said
     from recsim_train.session.making import verdicts as verdicts_of
 
-    documents, problems = [], dict[str, None]()
-    for job in jobs:
-        memory = job.memory()
-        fits = memory is not None and not memory.problem
-        before = job.asymptotic_bounds() if fits else None
-        there = fits and job.world == "simulated"
-        types = types_said(job.plan.instances, job.profile) if there else []
-        documents.append(
+    fits = [job.memory() for job in jobs]
+    known = [
+        None if memory is None or memory.problem else job.asymptotic_bounds()
+        for job, memory in zip(jobs, fits, strict=True)
+    ]
+    types = [
+        []
+        if memory is None or memory.problem or job.world == "real"
+        else types_said(job.plan.instances, job.profile)
+        for job, memory in zip(jobs, fits, strict=True)
+    ]
+    if json:
+        documents = [
             plan_document(job.plan)
             | ({} if memory is None else {"memory": memory.document()})
             | ({} if before is None else {"beforehand": before.document()})
-            | ({"host_types": types} if types else {})
-        )
+            | ({"host_types": on} if on else {})
+            for job, memory, before, on in zip(jobs, fits, known, types, strict=True)
+        ]
+        common.print_json({"plans": documents})
+    for job, memory, before, on in zip(jobs, fits, known, types, strict=True):
         if not json:
-            verdicts = [*([] if before is None else verdicts_of(before)), *types]
+            verdicts = [*([] if before is None else verdicts_of(before)), *on]
             if memory is not None:
-                said = memory.phrase if fits else "does not fit"  # the error says why
+                said = "does not fit" if memory.problem else memory.phrase  # the error says why
                 verdicts.insert(0, f"{memory.asked}: {said}")
             common.tell(describe(job.plan, verdicts))
         for warning in () if memory is None else memory.warnings:
             common.say(f"note: {warning}")
-        if memory is not None and memory.problem:
-            problems[memory.problem] = None
-    if json:
-        common.print_json({"plans": documents})
+    problems = [f.problem for f in fits if f is not None and f.problem]
     if problems:
-        raise UserError("\n".join(problems))
+        raise UserError("\n".join(dict.fromkeys(problems)))
 
 
 def show_hosts(jobs: Sequence[Job]) -> None:
