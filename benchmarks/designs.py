@@ -33,7 +33,7 @@ from recsim_train.designs.searching import Design
 from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.evaluator import Memo, evaluate
 from recsim_train.evaluate.levels import FINAL, INTERVAL, Level
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.job import NOBODY
 
 TARGETS: dict[str, float] = {"target": 60_000.0}
 """Examples per second that are asked for, by space; of the others the most are."""

@@ -21,7 +21,7 @@ from script import options
 import recsim_train
 from recsim_train.config.errors import UserError
 from recsim_train.designs.making import space
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.job import NOBODY
 
 DESIGNS = range(30, 61)
 ASKS: tuple[dict[str, Any], ...] = (

@@ -33,7 +33,7 @@ from script import options, table
 import recsim_train
 from recsim_train.calls.answers import Run
 from recsim_train.results.rundir import read_run
-from recsim_train.session.caller import Caller
+from recsim_train.session.job import Caller
 from recsim_train.trace.facts import Reliability
 from recsim_train.trace.progress import Meter
 

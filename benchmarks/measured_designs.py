@@ -32,7 +32,7 @@ from recsim_train.designs.measured import measure
 from recsim_train.designs.searching import Design
 from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import INTERVAL
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.job import NOBODY
 
 SPACES, LEAST, MOST = 6, 12, 18
 """How many spaces; designs of each."""

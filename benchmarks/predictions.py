@@ -63,7 +63,7 @@ def looked(path: Path) -> dict[str, Any]:
     from recsim_train.designs.making import space
     from recsim_train.evaluate.evaluator import Simulator
     from recsim_train.evaluate.levels import BOUND
-    from recsim_train.session.caller import NOBODY
+    from recsim_train.session.job import NOBODY
     from recsim_train.session.study import read
 
     study = read(path, None, [], None)

@@ -20,7 +20,7 @@ from typing import Any
 
 from script import options, table
 
-from recsim_train.results.interval import interval
+from recsim_train.results.row import interval
 
 
 def recsim_train(*words: str | Path) -> str:

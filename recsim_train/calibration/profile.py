@@ -69,7 +69,7 @@ from recsim_train.config.cluster import (
 )
 from recsim_train.config.measured import MachineSpeeds
 from recsim_train.results import environment
-from recsim_train.results.drift import MOVED
+from recsim_train.results.undisturbed import MOVED
 
 UNSEEN = MOVED
 """What varies from one minute to another, such as the machine's speed, a quick calibration sees

@@ -12,8 +12,8 @@ from statistics import fmean, mean
 from recsim_train.calibration.child import answers, side_by_side
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed
-from recsim_train.results.drift import MOVED
 from recsim_train.results.environment import cores
+from recsim_train.results.undisturbed import MOVED
 
 ROUNDS = 77
 """Rounds of a reading, which takes four fifths of a second; their mean, because a run sees a

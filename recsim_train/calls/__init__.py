@@ -22,7 +22,7 @@ from recsim_train.calls.answers import Profile, Run, Runs, run_of, runs_of
 from recsim_train.config.errors import UserError
 from recsim_train.results.folder import RUNS, writable
 from recsim_train.results.rundir import Keep
-from recsim_train.session.caller import NOBODY, Caller
+from recsim_train.session.job import NOBODY, Caller
 from recsim_train.session.study import Study, read
 from recsim_train.trace.progress import Meter
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recsim_train.config.cluster import Cluster
 from recsim_train.report import naming, text
 from recsim_train.report.document import Cell, Picture, TextTable
-from recsim_train.report.html import fragment
+from recsim_train.report.publish import fragment
 from recsim_train.results.folder import RUNS
 from recsim_train.results.row import Row, row_of
 from recsim_train.results.rundir import RunRecord, World, read_run

@@ -16,7 +16,7 @@ from recsim_train.cli import output, progress
 from recsim_train.config.errors import RunFailed, UserError, harmless
 
 if TYPE_CHECKING:
-    from recsim_train.session.caller import Caller
+    from recsim_train.session.job import Caller
 
 P = ParamSpec("P")
 
@@ -163,6 +163,6 @@ def print_json(document: object) -> None:
 
 def caller() -> Caller:
     """Who asks: the person at this terminal, by this command line."""
-    from recsim_train.session.caller import Caller
+    from recsim_train.session.job import Caller
 
     return Caller(say, progress.progress_bar, ("recsim-train", *sys.argv[1:]))

@@ -12,9 +12,9 @@ from recsim_train.designs.searching import Design, Found
 from recsim_train.designs.wanted import Demand
 from recsim_train.placement.hosts import hosts_of
 from recsim_train.report import naming, text
-from recsim_train.results import interval
 from recsim_train.results.folder import clean
 from recsim_train.results.row import Row
+from recsim_train.results.row import tie as alike
 from recsim_train.trace.binding import CLASS_PARTS, CLASSES, class_of
 from recsim_train.workload import shape
 
@@ -125,7 +125,7 @@ def tie(one: Design, other: Design) -> bool:
     """Whether two designs cannot be told apart; how far short simulations are off is not known."""
     if one.row is None or other.row is None or not (one.whole and other.whole):
         return False
-    return interval.tie(one.row.evidence(), other.row.evidence())
+    return alike(one.row.evidence(), other.row.evidence())
 
 
 def _nothing(found: Found) -> str:

@@ -20,7 +20,7 @@ from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import BOUND_IN_RACKS
 from recsim_train.report import text
 from recsim_train.results.row import Row
-from recsim_train.session.caller import NOBODY, Caller
+from recsim_train.session.job import NOBODY, Caller
 
 _TIMES = (1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
 """How many times as much of something is tried, the least first."""

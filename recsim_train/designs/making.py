@@ -11,7 +11,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.load import Loaded
 from recsim_train.config.sweep import expand
 from recsim_train.config.units import parse_money
-from recsim_train.designs import measured, next_steps
+from recsim_train.designs import measured
 from recsim_train.designs.answer import (
     Recommended,
     answer_document,
@@ -36,7 +36,7 @@ from recsim_train.report.write import Reported
 from recsim_train.results.environment import code_of, made_anew
 from recsim_train.results.folder import RUNS, base_path, free_path, writable
 from recsim_train.session import prepare
-from recsim_train.session.caller import Caller
+from recsim_train.session.job import Caller
 from recsim_train.session.study import Study, read
 
 MOST_KEPT = 5
@@ -142,7 +142,7 @@ def recommend(
     if base is None:
         return made((), ())
     place = free_path(base)
-    folders = next_steps.write(place, first[: max(MOST_KEPT, runs)])
+    folders = measured.write_folders(place, first[: max(MOST_KEPT, runs)])
     done = measured.measure(first[:runs], place / RUNS, caller) if runs else []
     written = made(folders, done).written(place)
     if not found.stopped:

@@ -1,27 +1,82 @@
-"""The first designs of an answer, run on emulated hosts: prediction beside measurement; and how far
-designs are from what predictions were held to before (docs/explain/how-true.md)."""
+"""The first designs of an answer: a folder of each, with what simulates and runs it; and, run on
+emulated hosts, prediction beside measurement."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Final
 
+from recsim_train.config.dump import dump_cluster, dump_yaml, resolved
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.config.units import RATE
 from recsim_train.designs.searching import Design
-from recsim_train.placement.hosts import kinds_of
+from recsim_train.placement.hosts import hosts_of
 from recsim_train.report import text
-from recsim_train.report.winner import listed
-from recsim_train.results.figures import Summary
+from recsim_train.results.folder import put, slug, writing
 from recsim_train.results.rundir import Keep
+from recsim_train.results.summary import Summary
 from recsim_train.results.undisturbed import broken
 from recsim_train.session import prepare
-from recsim_train.session.caller import Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import Caller, Job
 from recsim_train.session.making import RunMaker
+
+EXPERIMENT, PROFILE, COMMANDS = "experiment.yaml", "cluster.yaml", "commands.txt"
+
+
+def write_folders(folder: Path, designs: Sequence[Design]) -> list[Path]:
+    """One folder for each design, in order. Raises RunFailed where the disk does not take them."""
+    made = []
+    for number, design in enumerate(designs, start=1):
+        place = folder / f"{number}-{slug(design.candidate.job.plan.strategy.kind, 'design')}"
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            for name, content in _files(place, design).items():
+                put(place / name, content.encode())
+        made.append(place)
+    return made
+
+
+def _files(place: Path, design: Design) -> dict[str, str]:
+    """By name. The folder works where it is put: its profile is named as it lies beside the
+    experiment, and data as from anywhere on this machine."""
+    job = design.candidate.job
+    spec, data = job.plan.experiment, job.plan.experiment.data
+    given = {"path": data.path, "eval_path": data.eval_path}
+    paths = {
+        key: names and tuple(str(Path(name).absolute()) for name in names)
+        for key, names in given.items()
+    }
+    own = {f"data.{key}": value for key, value in paths.items()}
+    moved = spec.with_({"cluster": PROFILE, **own})
+    return {
+        EXPERIMENT: dump_yaml(resolved(moved)),
+        PROFILE: dump_cluster(job.profile, f"of {job.loaded.path}, as `recommend` divides it"),
+        COMMANDS: "".join(f"{line}\n" for line in commands(place, design)),
+    }
+
+
+def commands(place: Path, design: Design) -> list[str]:
+    """What one does with a design whose folder is ``place``."""
+    job = design.candidate.job
+    hosts = hosts_of(job.plan.instances, job.profile)
+    return [
+        "# in the folder of this file",
+        f"cd {shlex.quote(str(place.absolute()))}",
+        "# predict it again, with all that a prediction says",
+        f"recsim-train simulate {EXPERIMENT}",
+        "# run it on this machine, each role on an emulated host (as root)",
+        f"recsim-train run {EXPERIMENT} --emulate --compute modelled",
+        "# run it on hosts, one of these lines on each; FIRST is an address of the first that all",
+        "# reach (docs/tasks/several-machines.md)",
+        *(
+            f"torchrun --nnodes={len(hosts)} --node-rank={rank} --master-addr=${{FIRST:?}} "
+            f"--master-port=29400 --nproc-per-node={len(host.instances)} "
+            f"-m recsim_train run {EXPERIMENT}  # {host.name}"
+            for rank, host in enumerate(hosts)
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,46 +179,3 @@ def document(found: Sequence[MeasuredDesign]) -> list[dict[str, object]]:
         }
         for one in found
     ]
-
-
-MOST_HOSTS: Final = 15
-"""Of a setting of `experiments/fidelity-clusters.yaml`, the emulated clusters that predictions of
-hosts of their own are held to."""
-FASTEST_LINK: Final = 1e9 / 8
-"""Of those, bytes per second."""
-
-
-def distances(designs: Sequence[Design]) -> Iterator[str]:
-    """A line for each, from the first on; designs that are equally far share one."""
-    alike: dict[str, list[str]] = {}
-    for number, design in enumerate(designs, start=1):
-        said = listed(list(_beyond(design)))
-        alike.setdefault(said, []).append(str(number))
-    for said, numbers in alike.items():
-        whose = f"design{'s'[: len(numbers) > 1]} {listed(numbers)}"
-        beyond = f"beyond what was measured in {said}" if said else "of a size that was measured"
-        yield f"{whose}: {beyond}"
-
-
-def _beyond(design: Design) -> Iterator[str]:
-    job = design.candidate.job
-    profile, plan = job.profile, job.plan
-    kinds = kinds_of(plan.instances, profile).values()
-    cores, measured = max(kind.cores for kind in kinds), profile.measured_cores
-    if measured is not None and cores > measured:
-        yield f"cores of a host ({cores}, prices are of {measured})"
-    if plan.operation_threads > profile.threads.measured:
-        yield (
-            f"threads of an operation ({plan.operation_threads}, prices are of "
-            f"{profile.threads.measured})"
-        )
-    if profile.colocate:
-        return
-    if design.candidate.hosts > MOST_HOSTS:
-        yield f"hosts ({design.candidate.hosts}, emulated were {MOST_HOSTS})"
-    fastest = max(kind.nic for kind in kinds)
-    if fastest > FASTEST_LINK:
-        yield (
-            f"network cards ({RATE.format(fastest, 3)}, emulated were "
-            f"{RATE.format(FASTEST_LINK, 3)})"
-        )

@@ -34,9 +34,8 @@ from recsim_train.evaluate.levels import (
     requests_of,
 )
 from recsim_train.report import text
-from recsim_train.results.interval import Interval
-from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
-from recsim_train.session.caller import Caller
+from recsim_train.results.row import DOES_NOT_FIT, FAILED, Interval, Row
+from recsim_train.session.job import Caller
 from recsim_train.trace.binding import CLASSES, LINKS
 
 STAGES = len(RUNGS)
@@ -338,9 +337,11 @@ class Searcher:
         kinds: dict[str, list[Design]] = {}
         for design in designs:
             kinds.setdefault(design.kind, []).append(design)
-        first = [
-            design for own in kinds.values() for design in sorted(own, key=_requests)[:SOUNDED]
-        ]
+
+        def requests(design: Design) -> int:  # what simulations of it take, about
+            return requests_of(design.candidate.job.plan)
+
+        first = [d for own in kinds.values() for d in sorted(own, key=requests)[:SOUNDED]]
         slow = self._bounds_of(first)
         slow_kinds = {d.kind for d in slow} - {d.kind for d in first if d not in slow}
         rest = [d for d in designs if d.known is None]
@@ -393,11 +394,6 @@ class Searcher:
         if best is None or best.eps is None:
             return ""
         return f"best so far {text.rate(best.eps)} examples/s, {best.kind}"
-
-
-def _requests(design: Design) -> int:
-    """In a step: what simulations of it take, about."""
-    return requests_of(design.candidate.job.plan)
 
 
 def _reached(designs: Sequence[Design]) -> Callable[[Design], float]:

@@ -1,18 +1,21 @@
-"""A recommendation as a document: one screen on the terminal, and a page with its figure."""
+"""A recommendation as a document: one screen on the terminal, and a page with its figure; and
+how far designs are from what predictions were held to (docs/explain/how-true.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from recsim_train.config.sweep import written
+from recsim_train.config.units import RATE
 from recsim_train.designs.answer import Recommended, busiest, evaluated
-from recsim_train.designs.measured import MeasuredDesign, distances, order_said
+from recsim_train.designs.measured import MeasuredDesign, order_said
 from recsim_train.designs.searching import Design
 from recsim_train.designs.space import OFF, WIRE
 from recsim_train.designs.wanted import CRITERIA
-from recsim_train.placement.hosts import by_type
+from recsim_train.placement.hosts import by_type, kinds_of
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
 from recsim_train.report.document import Where, stopped
@@ -33,6 +36,49 @@ from recsim_train.report.what_if import KNEE, relief
 from recsim_train.report.winner import listed
 from recsim_train.results.row import BILLION, Row
 from recsim_train.sim.host.memory import PART_NAMES
+
+MOST_HOSTS: Final = 15
+"""Of a setting of `experiments/fidelity-clusters.yaml`, the emulated clusters that predictions of
+hosts of their own are held to."""
+FASTEST_LINK: Final = 1e9 / 8
+"""Of those, bytes per second."""
+
+
+def distances(designs: Sequence[Design]) -> Iterator[str]:
+    """A line for each, from the first on; designs that are equally far share one."""
+    alike: dict[str, list[str]] = {}
+    for number, design in enumerate(designs, start=1):
+        said = listed(list(_beyond(design)))
+        alike.setdefault(said, []).append(str(number))
+    for said, numbers in alike.items():
+        whose = f"design{'s'[: len(numbers) > 1]} {listed(numbers)}"
+        beyond = f"beyond what was measured in {said}" if said else "of a size that was measured"
+        yield f"{whose}: {beyond}"
+
+
+def _beyond(design: Design) -> Iterator[str]:
+    job = design.candidate.job
+    profile, plan = job.profile, job.plan
+    kinds = kinds_of(plan.instances, profile).values()
+    cores, measured = max(kind.cores for kind in kinds), profile.measured_cores
+    if measured is not None and cores > measured:
+        yield f"cores of a host ({cores}, prices are of {measured})"
+    if plan.operation_threads > profile.threads.measured:
+        yield (
+            f"threads of an operation ({plan.operation_threads}, prices are of "
+            f"{profile.threads.measured})"
+        )
+    if profile.colocate:
+        return
+    if design.candidate.hosts > MOST_HOSTS:
+        yield f"hosts ({design.candidate.hosts}, emulated were {MOST_HOSTS})"
+    fastest = max(kind.nic for kind in kinds)
+    if fastest > FASTEST_LINK:
+        yield (
+            f"network cards ({RATE.format(fastest, 3)}, emulated were "
+            f"{RATE.format(FASTEST_LINK, 3)})"
+        )
+
 
 _HOURLY, _EACH, _STEP = "an hour", "examples/s per host", "examples a step"
 
@@ -149,7 +195,10 @@ def document(
             "for: not the same work, and no prediction says how it learns. It was tried since "
             "nothing else reaches the target."
         )
-    rests = _rests(chosen)
+    profile = chosen.candidate.job.profile
+    rests = [f"the prices of cluster profile {profile.name}, whose origin it does not say"]
+    if (known := profile.calibration) is not None:
+        rests = [f"the prices of {known.machine}, {known.date}"]
     if alike:
         step = chosen.candidate.origin.examples_per_step
         rests.append(f"a step of the job of about {step:,} examples")
@@ -167,6 +216,9 @@ def document(
         )
     drawn = [replace(p, where=Where.WRITTEN) for p in (pictures or {}).values()]
     compared = _compared(runs)
+    made_by = "Everything here is predicted; nothing was measured"
+    if any(run.eps for run in runs):
+        made_by = "Measured on emulated hosts of this machine, with modelled compute"
     lines: list[doc.Item] = [
         *compared,
         doc.Lines(stopped(tied), lead="as good" if answer.tied else ""),
@@ -190,17 +242,15 @@ def document(
             doc.Chapter("The designs", [table], Where.WRITTEN, "designs"),
             doc.Chapter("Measured", compared[:1], Where.WRITTEN, "runs"),
             doc.Chapter("Throughput against cost", drawn, Where.WRITTEN, "cost"),
-            *_chapters(lines),
+            *(
+                doc.Chapter(_TITLES[item.lead], [item], Where.WRITTEN, item.lead.replace(" ", "-"))
+                for item in lines
+                if isinstance(item, doc.Lines) and item.lead
+            ),
         ],
-        footer=_footer(runs),
+        footer=f". {made_by}.",
         words=glossary(()),
     )
-
-
-def _footer(runs: Sequence[MeasuredDesign]) -> str:
-    if any(run.eps for run in runs):
-        return ". Measured on emulated hosts of this machine, with modelled compute."
-    return ". Everything here is predicted; nothing was measured."
 
 
 def _compared(runs: Sequence[MeasuredDesign]) -> list[doc.Item]:
@@ -244,14 +294,6 @@ _TITLES = {
     "tried": "How it was found",
     "next": "What to do next",
 }
-
-
-def _chapters(lines: Sequence[doc.Item]) -> list[doc.Chapter]:
-    return [
-        doc.Chapter(_TITLES[item.lead], [item], Where.WRITTEN, item.lead.replace(" ", "-"))
-        for item in lines
-        if isinstance(item, doc.Lines) and item.lead
-    ]
 
 
 def _tied(answer: Recommended) -> str:
@@ -305,15 +347,6 @@ def _cost(design: Design) -> list[str]:
     whole = cost.whole_of(BILLION, eps, design.interval, rent)
     billion, sources = cost.amount(whole, whole.cost90), "; ".join(rent.sources)
     return [f"{_hourly(design)} an hour, {billion} for a billion examples ({sources})"]
-
-
-def _rests(design: Design) -> list[str]:
-    """Whose prices a prediction has."""
-    profile = design.candidate.job.profile
-    known = profile.calibration
-    if known is None:
-        return [f"the prices of cluster profile {profile.name}, whose origin it does not say"]
-    return [f"the prices of {known.machine}, {known.date}"]
 
 
 def _hourly(design: Design) -> str:
@@ -374,7 +407,7 @@ def frontier(answer: Recommended) -> doc.Picture | None:
         )  # fmt: skip
         for design in own:
             said = f"{kind}, {price(design):g} {unit}: {text.rate(design.eps)} examples/s"
-            (point,) = axes.plot(
+            point = axes.plot(
                 [price(design)], [design.eps or 0.0], marker="o", markersize=9, alpha=0.0,
                 zorder=5,
             )  # fmt: skip
@@ -392,10 +425,9 @@ def frontier(answer: Recommended) -> doc.Picture | None:
     )  # fmt: skip
     if answer.wanted.target is not None:
         axes.axhline(answer.wanted.target, color=GRID, linestyle=(0, (4, 3)), linewidth=1.2)
-    axes.set_ylim(0, 1.15 * max(best, answer.wanted.target or 0.0))
-    axes.set_xlim(0, None)
+    most = 1.15 * max(best, answer.wanted.target or 0.0)
+    axes.set(xlim=(0, None), ylim=(0, most), ylabel="predicted examples/s")
     axes.locator_params(axis="x", integer=unit == "hosts")
-    axes.set_ylabel("predicted examples/s")
     axes.yaxis.set_major_formatter(lambda value, _: text.tick(value))
     dashed = "" if answer.wanted.target is None else "; dashed: the target"
     along(axes, f"{unit} (line: the most up to there{dashed})")

@@ -6,22 +6,21 @@ from recsim_train.report import naming, text
 from recsim_train.report.document import Picture
 from recsim_train.report.drawing import (
     GAP,
-    GRID,
     INK,
     LINES,
     PREDICTED,
     along,
     finish,
     for_any_window,
-    high,
+    grid_of,
     legend,
     narrow,
     new_figure,
-    rows_of,
+    new_rows,
     tip,
 )
 from recsim_train.report.what_if import servers_lacking
-from recsim_train.results.figures import Summary
+from recsim_train.results.summary import Summary
 
 PARTS = {
     "compute": ("#0072B2", "work on cores"),
@@ -74,14 +73,13 @@ def critical_path_figure(summary: Summary, name: str, label: str) -> Picture | N
     from matplotlib.patches import Patch
 
     names = [row for row, _ in rows]
-    figure, (axes,) = new_figure(1.6 + high(names, 0.36))
-    rows_of(axes, names)
+    figure, axes = new_rows(names, 0.36, 1.6)
     for y, (_, parts) in enumerate(rows):
         left = 0.0
         for part, seconds in parts.items():
             fill = HIDDEN if part == "hidden" else PARTS[part][0]
             hatch = "//" if part == "hidden" else None
-            (bar,) = axes.barh(
+            bar = axes.barh(
                 y, 1e3 * seconds, 0.62, left, color=fill, hatch=hatch, edgecolor="white",
                 linewidth=0.4,
             )  # fmt: skip
@@ -113,10 +111,9 @@ def bounds_figure(summary: Summary, name: str, label: str) -> Picture | None:
         return None
     names = [what for what, _ in found]
     end = min(_SHOWN * predicted, max(bound for _, bound in found))
-    figure, (axes,) = new_figure(1.1 + high(names, 0.34))
-    rows_of(axes, names)
+    figure, axes = new_rows(names, 0.34, 1.1)
     for y, (what, bound) in enumerate(found):
-        (bar,) = axes.barh(y, min(bound, end), 0.6, color=PREDICTED)
+        bar = axes.barh(y, min(bound, end), 0.6, color=PREDICTED)
         tip(bar, f"{what}: at most {text.rate(bound)} examples/s")
         beyond = "\N{RIGHTWARDS ARROW} " if bound > end else ""
         axes.text(min(bound, end), y, f"{GAP}{beyond}{text.rate(bound)}", va="center", fontsize=8)
@@ -160,10 +157,9 @@ def over_time_figure(summary: Summary, name: str, label: str) -> Picture | None:
             label=title,
         )
     top = max(max(curves[title]) for title in ordered)
-    axes.set_ylim(0, min(104.0, 115.0 * top))
-    axes.set_xlim(edges[0], edges[-1])
-    axes.grid(color=GRID, alpha=0.35, linewidth=0.6)
-    axes.set_ylabel("busy (%)")
+    shown = min(104.0, 115.0 * top)
+    axes.set(xlim=(edges[0], edges[-1]), ylim=(0, shown), ylabel="busy (%)")
+    grid_of(axes)
     along(axes, "simulated time (s); one step of the line: one or more steps of all loops")
     legend(figure, 2)
     return finish(figure, name, f"{label}: the busiest resource of each class over time")

@@ -11,10 +11,10 @@ from recsim_train.report import naming, text
 from recsim_train.report.caveats import caveats, noisy
 from recsim_train.report.gap import DATA, EffectBytes, Gap, compare_bytes, divided
 from recsim_train.report.strategies import compression_said, cut_said
-from recsim_train.results.drift import Drift, Moved, drift_of, moved
 from recsim_train.results.folder import clean_document
-from recsim_train.results.interval import Interval, of_summary
+from recsim_train.results.row import Interval, of_summary
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.undisturbed import Drift, Moved, drift_of, moved
 
 Verdict = Literal[
     "within the noise", "beyond the noise", "within the intervals", "beyond the intervals"

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recsim_train.report import text
-from recsim_train.results.figures import Summary
-from recsim_train.results.interval import Interval, of_summary
-from recsim_train.results.row import BILLION, Row
+from recsim_train.results.row import BILLION, Interval, Row, of_summary
+from recsim_train.results.summary import Summary
 from recsim_train.trace.facts import Rented
 
 HEAD = "cost/1e9 examples"

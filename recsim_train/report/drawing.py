@@ -10,7 +10,7 @@ import functools
 import io
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -61,26 +61,16 @@ def for_any_window(
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Picture | None:
-        with style():
+        with style(WIDTH):
             wide = draw(*args, **kwargs)
         if wide is None:
             return None
-        with style(), narrow_window():
+        with style(NARROW):
             small = draw(*args, **kwargs)
         assert small is not None
         return replace(wide, narrow=small.svg)
 
     return drawn
-
-
-@contextmanager
-def narrow_window() -> Iterator[None]:
-    """Figures are drawn for one."""
-    token = _width.set(NARROW)
-    try:
-        yield
-    finally:
-        _width.reset(token)
 
 
 def narrow() -> bool:
@@ -100,8 +90,9 @@ def in_order(effects: Collection[str]) -> list[str]:
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """Fonts, colours and the fixed salt of every figure."""
+def style(width: float = WIDTH) -> Iterator[None]:
+    """Fonts, colours and the fixed salt of every figure. ``width``: of the window, `WIDTH` or
+    `NARROW`."""
     import matplotlib as mpl
 
     settings: Any = {
@@ -122,8 +113,12 @@ def style() -> Iterator[None]:
         "figure.facecolor": "white",
         "axes.facecolor": "none",
     }
-    with mpl.rc_context(settings):
-        yield
+    token = _width.set(width)
+    try:
+        with mpl.rc_context(settings):
+            yield
+    finally:
+        _width.reset(token)
 
 
 def new_figure(height: float, rows: int = 1, **settings: Any) -> tuple[Figure, list[Axes]]:
@@ -135,6 +130,15 @@ def new_figure(height: float, rows: int = 1, **settings: Any) -> tuple[Figure, l
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, 1, squeeze=False, **settings)
     return figure, [axes[row][0] for row in range(rows)]
+
+
+def new_rows(labels: Sequence[str], row: float, beside: float) -> tuple[Figure, Axes]:
+    """A figure with a labelled row for each bar, the first on top. ``row``: inches of one where a
+    label is one line; all are high enough for the longest. ``beside``: inches of all else."""
+    lines = max((wrapped(label).count("\n") + 1 for label in labels), default=1)
+    figure, (axes,) = new_figure(beside + len(labels) * max(row, 0.16 + 0.155 * lines))
+    rows_of(axes, labels)
+    return figure, axes
 
 
 def finish(figure: Figure, name: str, title: str) -> Picture:
@@ -150,9 +154,10 @@ def finish(figure: Figure, name: str, title: str) -> Picture:
     return Picture(name, title, said, png.getvalue())
 
 
-def tip(artist: Any, words: str) -> None:
-    """What the page shows of a bar or point that is pointed at."""
-    artist.set_gid(_TIP + words)
+def tip(artists: Iterable[Any], words: str) -> None:
+    """What the page shows of bars or points that are pointed at."""
+    for artist in artists:
+        artist.set_gid(_TIP + words)
 
 
 def wrapped(label: str, width: int = 30) -> str:
@@ -161,15 +166,14 @@ def wrapped(label: str, width: int = 30) -> str:
     return "\n".join(textwrap.wrap(label, room, break_long_words=False)) or label
 
 
-def rows_of(axes: Axes, labels: Sequence[str], *, grid: bool = True) -> None:
+def rows_of(axes: Axes, labels: Sequence[str]) -> None:
     """One labelled row per bar or lane, the first on top."""
     axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
     axes.set_ylim(len(labels) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
     if narrow():
         axes.tick_params(axis="y", labelsize=8.5)
-    if grid:
-        grid_of(axes, "x")
+    grid_of(axes, "x")
 
 
 def along(axes: Axes, words: str) -> None:
@@ -200,10 +204,3 @@ def svg_for_page(picture: Picture) -> str:
     if not picture.narrow:
         return inline(picture.svg, "")
     return inline(picture.svg, "wide") + inline(picture.narrow, "narrow")
-
-
-def high(labels: Sequence[str], row: float) -> float:
-    """Inches of so many rows, of ``row`` inches where a label is one line; all are high enough for
-    the longest."""
-    lines = max((wrapped(label).count("\n") + 1 for label in labels), default=1)
-    return len(labels) * max(row, 0.16 + 0.155 * lines)

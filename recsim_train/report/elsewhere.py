@@ -21,7 +21,7 @@ from recsim_train.report import text
 from recsim_train.report.document import Chapter, Lines, TableColumn, TextTable, Where
 from recsim_train.report.runs import labels
 from recsim_train.results.folder import clean_document
-from recsim_train.results.interval import of_summary
+from recsim_train.results.row import of_summary
 from recsim_train.results.rundir import RunRecord
 
 

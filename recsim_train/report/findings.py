@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from recsim_train.report import naming, text
+from recsim_train.report.caveats import beside
 from recsim_train.report.compare import Comparison, comparison_of
 from recsim_train.report.elsewhere import Elsewhere
-from recsim_train.report.machine import beside
 from recsim_train.report.runs import labels, why_alone
 from recsim_train.report.winner import (
     choose,
@@ -234,7 +234,8 @@ def headlines(findings: Findings) -> list[str]:
     predictions = [record for record in records if record.world == "simulated"]
     for record in records:
         if record.world == "real":
-            speed = _measured(record)
+            summary = record.summary
+            speed = text.rated(summary.examples_per_second, summary.ci95, " examples/s")
             each.append(f"{names[record.path]}: measured {speed}{_ended(record)}")
             continue
         binds = record.summary.binding
@@ -248,12 +249,6 @@ def headlines(findings: Findings) -> list[str]:
     if len(counts) > 1:
         return [f"There is no fastest of {among}: {not_compared(sorted(counts))}", *each]
     return [sentence(choose(entries), among, named), *each]
-
-
-def _measured(record: RunRecord) -> str:
-    eps, around = record.summary.examples_per_second, record.summary.ci95
-    spread = text.half(eps, around)
-    return f"{text.rate(eps)} examples/s{'' if spread == text.NONE else f' {spread}'}"
 
 
 def _ended(record: RunRecord) -> str:

@@ -9,8 +9,8 @@ from math import sqrt
 from statistics import NormalDist
 
 from recsim_train.report import naming, text
-from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.summary import Summary
 from recsim_train.workload.compression import STALE_FACTOR
 
 AGREES = 0.01

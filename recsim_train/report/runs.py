@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -24,11 +24,10 @@ from recsim_train.report.document import (
     stopped,
 )
 from recsim_train.report.strategies import compression_cell
-from recsim_train.results.figures import Summary
 from recsim_train.results.folder import is_sweep, is_validation
-from recsim_train.results.interval import of_summary
-from recsim_train.results.row import flat_settings, memory_of_hosts
+from recsim_train.results.row import flat_settings, memory_of_hosts, of_summary
 from recsim_train.results.rundir import MANIFEST, RunRecord, is_run, read_run
+from recsim_train.results.summary import Summary
 from recsim_train.strategy.options import flat
 
 
@@ -152,29 +151,22 @@ def _steps(run: RunRecord) -> str:
 
 
 def _memory(run: RunRecord) -> str:
-    used = fullest(run)
-    return text.NONE if used is None else f"{text.size(used.filled)} of {text.size(used.there)}"
+    if (used := fullest(run)) is None:
+        return text.NONE
+    _, filled, there = used
+    return f"{text.size(filled)} of {text.size(there)}"
 
 
-class Fullest(NamedTuple):
-    """The host whose memory is the fullest."""
-
-    where: str
-    filled: float
-    """Bytes."""
-    there: float
-    """Bytes."""
-
-
-def fullest(run: RunRecord) -> Fullest | None:
-    """Of a prediction; None: not known."""
+def fullest(run: RunRecord) -> tuple[str, float, float] | None:
+    """Of the host whose memory a prediction fills most: which one, and the bytes that are needed
+    and that there are; None: not known."""
     colocate = bool((run.manifest.get("cluster") or {}).get("colocate"))
     hosts = memory_of_hosts(run.summary.facts, colocate)
     if not hosts:
         return None
     name, (filled, there) = max(hosts.items(), key=lambda host: host[1][0] / host[1][1])
     where = "all on one machine" if colocate else f"host of {naming.instance(name)}, the fullest"
-    return Fullest(where, filled, there)
+    return where, filled, there
 
 
 def _payload(summary: Summary) -> str:
@@ -197,7 +189,12 @@ def load_runs(paths: Iterable[Path]) -> list[RunRecord]:
     """
     runs: dict[Path, RunRecord] = {}
     for path in paths:
-        for folder in _expand(path):
+        folders = [path]  # read_run says what is wrong with it, if anything
+        if path.is_dir() and not is_run(path):
+            folders = [p for p in _inside(path) if is_run(p)]
+            if not folders:
+                raise UserError(f"{path} neither is a run directory nor holds any")
+        for folder in folders:
             place = folder.resolve()
             if place not in runs:
                 runs[place] = read_run(folder)
@@ -231,15 +228,6 @@ def left_out(paths: Iterable[Path]) -> list[str]:
     known = (is_run, is_sweep, is_validation)
     strange = sorted(p for p in inside if not any(looks(p) for looks in known))
     return [f"{p} is left out, as it has no {MANIFEST}: it is no run." for p in strange]
-
-
-def _expand(path: Path) -> list[Path]:
-    if not path.is_dir() or is_run(path):
-        return [path]  # read_run says what is wrong with it, if anything
-    inside = [p for p in _inside(path) if is_run(p)]
-    if not inside:
-        raise UserError(f"{path} neither is a run directory nor holds any")
-    return inside
 
 
 def _inside(path: Path) -> list[Path]:

@@ -21,8 +21,8 @@ from recsim_train.report.drawing import (
     new_figure,
     style,
 )
-from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.summary import Summary
 from recsim_train.trace.facts import Compressed
 
 _HOSTS = (COLOURS["lookup"], COLOURS["push"], COLOURS["pull"], COLOURS["exchange"], *SPARE)
@@ -75,8 +75,7 @@ def net_figure(record: RunRecord, name: str, label: str) -> Picture | None:
             axes.plot(*line, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
             words = f"cut {cut}\n{size / 2**10:,.0f} KiB"
             axes.text(cut + 0.5, -0.75, words, ha="center", va="center", fontsize=8, color=INK)
-        axes.set_xlim(-0.6, columns - 0.4)
-        axes.set_ylim(rows - 0.4, -1.1)
+        axes.set(xlim=(-0.6, columns - 0.4), ylim=(rows - 0.4, -1.1))
         axes.axis("off")
         title = (
             f"{label}: operators of a group of {net['hosts']} hosts by level; dp: each host on "

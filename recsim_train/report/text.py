@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from recsim_train.results.figures import Synchronisation
 from recsim_train.results.statistics import Distribution
+from recsim_train.results.summary import Synchronisation
 
 NONE = "–"
 _NO_TIME = 1e-12
@@ -90,18 +90,12 @@ def small_percent(value: float) -> str:
     return f"{_digits(value * 100)} %"
 
 
-def half(value: float | None, interval: Sequence[float | None] | None) -> str:
-    """Half of an interval, as a share of its estimate: "± 1.5 %"."""
+def rated(eps: float | None, interval: Sequence[float | None] | None, unit: str = "") -> str:
+    """Measured examples per second with half of their interval, as a share: "21.3k ± 1.5 %"."""
     low, high = interval or (None, None)
-    if not value or low is None or high is None:
-        return NONE
-    return f"± {percent((high - low) / 2 / value)}"
-
-
-def rated(eps: float | None, interval: Sequence[float | None] | None) -> str:
-    """Measured examples per second with their interval: "21.3k ± 1.5 %"."""
-    around = half(eps, interval)
-    return rate(eps) if around == NONE else f"{rate(eps)} {around}"
+    if not eps or low is None or high is None:
+        return f"{rate(eps)}{unit}"
+    return f"{rate(eps)}{unit} ± {percent((high - low) / 2 / eps)}"
 
 
 def between(interval: Sequence[float] | None) -> str:

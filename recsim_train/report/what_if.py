@@ -16,15 +16,13 @@ from recsim_train.report.drawing import (
     along,
     finish,
     for_any_window,
-    high,
     narrow,
-    new_figure,
-    rows_of,
+    new_rows,
     tip,
 )
-from recsim_train.results.figures import Summary
-from recsim_train.results.interval import ended
+from recsim_train.results.row import ended
 from recsim_train.results.statistics import Z95, holm, t_quantile
+from recsim_train.results.summary import Summary
 from recsim_train.trace.binding import Binding
 
 CHANCE = 0.05
@@ -188,12 +186,11 @@ def what_if_figure(summary: Summary, name: str, label: str) -> Picture | None:
     if not found:
         return None
     names = [name_of(resource) for resource, _, _ in found]
-    figure, (axes,) = new_figure(1.1 + high(names, 0.32))
-    rows_of(axes, names)
+    figure, axes = new_rows(names, 0.32, 1.1)
     widest = max(abs(change) + error for _, change, error in found)
     for y, (_, change, error) in enumerate(found):
         fill = MEASURED if change > 0 else PREDICTED
-        (drawn,) = axes.barh(y, 100 * change, 0.62, color=fill)
+        drawn = axes.barh(y, 100 * change, 0.62, color=fill)
         way, around = text.percent(change, signed=True), text.percent(error)
         tip(drawn, f"{names[y]}: {way} ± {around} (95 %)")
         if error > 0.0005:

@@ -1,6 +1,6 @@
 """The fastest of several, as far as intervals can tell; of those that tie, the cheapest.
 
-Those tie that none of the others is surely faster than (`recsim_train.results.interval.tie`). One
+Those tie that none of the others is surely faster than (`recsim_train.results.row.tie`). One
 of whose errors nothing is known ties with everything. Only those are compared that process as many
 examples in one step of the whole job: others do not do the same work.
 """
@@ -15,8 +15,7 @@ from typing import Generic, TypeVar
 
 from recsim_train.config.units import RATES, parse_quantity
 from recsim_train.report import text
-from recsim_train.results.interval import Evidence, Interval, evidence_of, of_summary, tie
-from recsim_train.results.row import Row, cores_of
+from recsim_train.results.row import Evidence, Interval, Row, cores_of, evidence, of_summary, tie
 from recsim_train.results.rundir import RunRecord
 
 T = TypeVar("T")
@@ -152,18 +151,24 @@ def rated(entry: Entry[T]) -> str:
 
 
 def entry_of_run(record: RunRecord) -> Entry[RunRecord]:
-    """A finished run with a throughput."""
-    summary = record.summary
-    colocated = bool((record.manifest.get("cluster") or {}).get("colocate"))
+    """A finished prediction with a throughput."""
+    summary, cluster = record.summary, record.manifest.get("cluster") or {}
+    eps, facts = summary.examples_per_second or 0.0, record.facts
     processes = len((record.manifest.get("plan") or {}).get("processes") or ())
     threads = summary.trainers * summary.computing_threads
-    strategy = f"{record.strategy} {record.manifest['strategy'].get('options') or {}}"
     return Entry(
         record,
-        summary.examples_per_second or 0.0,
+        eps,
         of_summary(summary) or UNKNOWN,
-        evidence_of(summary, (record.manifest.get("cluster") or {}).get("name"), strategy),
-        (processes, cores_of(summary.facts, colocated) or 0.0, threads, 0.0),
+        evidence(
+            eps,
+            summary.ci95,
+            facts.calibration_ci95,
+            facts.calibration_errors,
+            prices=cluster.get("name"),
+            strategy=f"{record.strategy} {record.manifest['strategy'].get('options') or {}}",
+        ),
+        (processes, cores_of(facts, bool(cluster.get("colocate"))) or 0.0, threads, 0.0),
         summary.synchronisation.elp,
     )
 

@@ -15,16 +15,15 @@ from recsim_train.report.compare import Comparison
 from recsim_train.report.compared import Compared
 from recsim_train.report.document import Chapter, Document, Lines, Picture, TextTable, Where
 from recsim_train.report.elsewhere import beside, read_measured
+from recsim_train.report.figures import timeline_figure
 from recsim_train.report.findings import Findings, alone, compare, headlines
-from recsim_train.report.html import fragment
-from recsim_train.report.publish import REPORT, publish
+from recsim_train.report.publish import REPORT, fragment, publish
 from recsim_train.report.runs import labels, left_out, load_runs
 from recsim_train.report.strategies import net_figure
-from recsim_train.report.timeline import timeline_figure
 from recsim_train.report.what_if import what_if_figure
-from recsim_train.results.commands import local_profile, reproducing
+from recsim_train.results.environment import reproducing
 from recsim_train.results.folder import json_bytes, put, writable, writing
-from recsim_train.results.interval import of_summary
+from recsim_train.results.row import of_summary
 from recsim_train.results.rundir import RunRecord
 from recsim_train.signals import held
 from recsim_train.trace.perfetto import TracedRun, trace_file
@@ -153,7 +152,11 @@ def report_on(
         elsewhere=tuple(pairs),
         unmatched=tuple(unmatched),
     )
-    said = Compared(findings, commands=_repeating_runs(records))
+    commands = [
+        (r.environment.get("command") or (), r.manifest["configuration"].get("cluster"))
+        for r in sorted(records, key=lambda r: r.world == "real")
+    ]
+    said = Compared(findings, commands=reproducing(commands))
     if out is not None:
         writable(out)
         said = replace(said, traces=_traces(out, findings.comparisons))
@@ -165,15 +168,6 @@ def report_on(
         rows=[pair.document() for pair in findings.comparisons],
     )
     return made.written(out)
-
-
-def _repeating_runs(records: Sequence[RunRecord]) -> list[str]:
-    made = []
-    for record in sorted(records, key=lambda r: r.world == "real"):
-        command = list(map(str, record.environment.get("command") or ()))
-        profile = record.manifest["configuration"].get("cluster")
-        made.append((command, local_profile(command, profile)))
-    return reproducing(made)
 
 
 def draw(findings: Findings) -> Iterator[Picture | None]:
@@ -225,25 +219,23 @@ def _traces(
     out: Path, comparisons: Sequence[Comparison]
 ) -> dict[int, tuple[str, Mapping[str, str]]]:
     """Perfetto files of both worlds by number: (file name, what was left out)."""
-    shown = enumerate(comparisons[:MOST_DETAILED], start=1)
-    with writing(out, REPORT):
-        return {number: _trace(out, number, c) for number, c in shown}
-
-
-def _trace(out: Path, number: int, c: Comparison) -> tuple[str, dict[str, str]]:
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", c.label).strip("-")[:60]
-    name = f"trace-{number}-{slug}.json"
-    sources = [
-        TracedRun(
-            title,
-            record.spans(),
-            record.iterations(),
-            int(record.manifest["configuration"]["training"]["warmup_steps"]),
-            record.summary.steps,
-            int(record.manifest.get("dropped_spans", 0)),
-        )
-        for title, record in (("simulated", c.simulated), ("real", c.real))
-    ]
-    content, missing = trace_file(sources)
-    put(out / name, content)
-    return name, missing
+    made: dict[int, tuple[str, Mapping[str, str]]] = {}
+    for number, c in enumerate(comparisons[:MOST_DETAILED], start=1):
+        slug = re.sub(r"[^A-Za-z0-9]+", "-", c.label).strip("-")[:60]
+        name = f"trace-{number}-{slug}.json"
+        sources = [
+            TracedRun(
+                title,
+                record.spans(),
+                record.iterations(),
+                int(record.manifest["configuration"]["training"]["warmup_steps"]),
+                record.summary.steps,
+                int(record.manifest.get("dropped_spans", 0)),
+            )
+            for title, record in (("simulated", c.simulated), ("real", c.real))
+        ]
+        content, missing = trace_file(sources)
+        with writing(out, REPORT):
+            put(out / name, content)
+        made[number] = name, missing
+    return made

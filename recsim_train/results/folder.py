@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import fcntl
 import hashlib
 import io
@@ -17,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
+
+from pydantic_core import to_jsonable_python
 
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.signals import held
@@ -158,26 +159,16 @@ def read_json(path: Path) -> Any:
 
 def clean(value: Any) -> Any:
     """A value as JSON can hold it: NaN and infinity become null, tuples lists."""
-    if isinstance(value, bool) or value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return clean_document(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        return [clean(v) for v in items]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return clean(dataclasses.asdict(value))
-    item = getattr(value, "item", None)  # a numpy scalar
-    if callable(item) and getattr(value, "shape", None) == ():
-        return clean(item())
-    return str(value)
+
+    def other(value: Any) -> Any:  # a numpy scalar, or what has no form in JSON
+        return value.item() if getattr(value, "shape", None) == () else str(value)
+
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=other)
 
 
 def clean_document(content: Mapping[str, Any]) -> dict[str, Any]:
     """`clean` of a mapping."""
-    return {str(k): clean(v) for k, v in content.items()}
+    return {str(key): clean(value) for key, value in content.items()}
 
 
 def hash_of(content: object) -> str:

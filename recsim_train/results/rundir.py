@@ -22,9 +22,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.placement.describe import plan_document
 from recsim_train.placement.plan import Plan
 from recsim_train.results import tables
-from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import code_of, machine, made_anew, versions
-from recsim_train.results.figures import Summary, document_of, summary_of
+from recsim_train.results.environment import code_of, machine, made_anew, repeatable, versions
 from recsim_train.results.folder import (
     clean,
     clean_document,
@@ -36,8 +34,8 @@ from recsim_train.results.folder import (
     slug,
     writing,
 )
-from recsim_train.results.interval import of_summary
-from recsim_train.results.summary import data_dependent, summarise
+from recsim_train.results.row import of_summary
+from recsim_train.results.summary import Summary, data_dependent, document_of, summarise, summary_of
 from recsim_train.signals import held, note_finished
 from recsim_train.trace.facts import Facts
 from recsim_train.trace.garbage import collection_paused
@@ -176,67 +174,6 @@ def manifest_of(plan: Plan, world: World, cluster: Cluster | None, run_id: str) 
     }
 
 
-@held()
-@collection_paused()
-def write_run(
-    out: Path,
-    *,
-    plan: Plan,
-    world: World,
-    outcome: Outcome,
-    cluster: Cluster | None,
-    environment: dict[str, Any],
-    command: list[str],
-    status: Status = "complete",
-    message: str = "",
-) -> RunRecord:
-    """Write one run under ``out`` and return it as read back.
-
-    ``status``: how it ended, to which is added where its model diverged; ``environment``: see
-    `results.environment`; of a simulated run only the versions are kept. Raises RunFailed if the
-    disk does not take it; nothing half-written stays behind. Ctrl-C and SIGTERM wait until it is
-    written, see `recsim_train.signals.held`.
-    """
-    base, said = base_name(plan, world, cluster), _status(status, outcome.facts)
-    if outcome.facts.diverged is not None:
-        message = message or outcome.facts.diverged.why
-    with writing(out, "the run "):
-        out.mkdir(parents=True, exist_ok=True)
-        run_id = base if world == "simulated" else _claim(out, base)
-    if world == "simulated":
-        environment = {"versions": environment.get("versions", {})}
-    manifest = {
-        **manifest_of(plan, world, cluster, run_id),
-        "status": said,
-        "message": message,
-        "dropped_spans": outcome.dropped_spans,
-    }
-    figures = summarise(plan, outcome=outcome, world=world, status=said)
-    documents = {
-        MANIFEST: manifest,
-        ENVIRONMENT: {**environment, "command": repeatable(command)},
-        SUMMARY: {"run_id": run_id, "run_dir": ".", **document_of(figures)},
-    }
-    target = out / run_id
-    aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))  # `clear` knows the name
-    try:
-        with writing(target, "the run "):
-            aside.chmod(0o755)
-            for file, content in documents.items():
-                (aside / file).write_bytes(json_bytes(clean(content)))
-            tables.write_tables(
-                aside, iterations=outcome.iterations, totals=outcome.totals, spans=outcome.spans
-            )
-            _into_place(aside, target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            target.rmdir()  # only an empty claim can be removed like this
-    if status == "complete":
-        note_finished()
-    return read_run(target)
-
-
 @dataclass(frozen=True, slots=True)
 class Keep:
     """Where run directories go."""
@@ -249,6 +186,8 @@ class Keep:
     command: tuple[str, ...] = ()
     """What asked for them."""
 
+    @held()
+    @collection_paused()
     def write(
         self,
         plan: Plan,
@@ -258,19 +197,50 @@ class Keep:
         status: Status = "complete",
         message: str = "",
     ) -> RunRecord:
-        """Write one run directory. Raises RunFailed where the disk does not take it."""
-        simulated = world == "simulated"  # equal inputs give equal files: no machine, no time
-        return write_run(
-            self.out,
-            plan=plan,
-            world=world,
-            outcome=outcome,
-            cluster=cluster,
-            environment={"versions": versions()} if simulated else machine(),
-            command=list(self.command),
-            status=status,
-            message=message,
-        )
+        """Write one run and return it as read back.
+
+        ``status``: how it ended, to which is added where its model diverged. Raises RunFailed if
+        the disk does not take it; nothing half-written stays behind. Ctrl-C and SIGTERM wait until
+        it is written, see `recsim_train.signals.held`. Of a simulated run the versions are kept of
+        where it was made, and nothing else: equal inputs give equal files.
+        """
+        out, base, said = self.out, base_name(plan, world, cluster), _status(status, outcome.facts)
+        if outcome.facts.diverged is not None:
+            message = message or outcome.facts.diverged.why
+        with writing(out, "the run "):
+            out.mkdir(parents=True, exist_ok=True)
+            run_id = base if world == "simulated" else _claim(out, base)
+        here = {"versions": versions()} if world == "simulated" else machine()
+        manifest = {
+            **manifest_of(plan, world, cluster, run_id),
+            "status": said,
+            "message": message,
+            "dropped_spans": outcome.dropped_spans,
+        }
+        figures = summarise(plan, outcome=outcome, world=world, status=said)
+        documents = {
+            MANIFEST: manifest,
+            ENVIRONMENT: {**here, "command": repeatable(self.command)},
+            SUMMARY: {"run_id": run_id, "run_dir": ".", **document_of(figures)},
+        }
+        target = out / run_id
+        aside = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))  # `clear` knows the name
+        try:
+            with writing(target, "the run "):
+                aside.chmod(0o755)
+                for file, content in documents.items():
+                    (aside / file).write_bytes(json_bytes(clean(content)))
+                tables.write_tables(
+                    aside, iterations=outcome.iterations, totals=outcome.totals, spans=outcome.spans
+                )
+                _into_place(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                target.rmdir()  # only an empty claim can be removed like this
+        if status == "complete":
+            note_finished()
+        return read_run(target)
 
 
 def clear(out: Path) -> None:
@@ -402,7 +372,7 @@ def find_complete(
 def run_document(record: RunRecord) -> dict[str, Any]:
     """One entry of ``{"runs": [...]}``: what ``simulate --json`` and ``run --json`` print.
 
-    ``interval90``: of a prediction, as `recsim_train.results.interval`; ``ci95`` is its part of the
+    ``interval90``: of a prediction, as `recsim_train.results.row`; ``ci95`` is its part of the
     simulation alone, ``calibration_ci95`` in ``facts`` that of the prices.
     """
     leading = {

@@ -1,10 +1,11 @@
-"""Iterations, totals and spans as Parquet columns, and back."""
+"""Tables as Parquet columns, and back: iterations, totals and spans of a run, and what others are
+asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from recsim_train.trace.record import Iteration, Span, Total, TotalKey
 
@@ -45,14 +46,27 @@ _COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
-def _write(folder: Path, file: str, rows: Iterable[tuple[Any, ...]]) -> None:
+def write_parquet(
+    to: Path | IO[bytes], columns: Mapping[str, str], values: Iterable[Sequence[Any]]
+) -> None:
+    """Write a table. ``columns``: types by name; ``values``: of each column, None where there is
+    none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = _COLUMNS[file]
-    values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [_array(*column) for column in zip(values, columns.values(), strict=True)]
-    pq.write_table(pa.table(arrays, names=list(columns)), folder / file, compression="zstd")
+    pq.write_table(pa.table(arrays, names=list(columns)), to, compression="zstd")
+
+
+def read_parquet(path: Path) -> pa.Table:
+    """Raises ValueError, which names the file, where it is damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException):
+        raise ValueError(f"{path.name} is damaged") from None
 
 
 def _array(values: Sequence[Any], kind: str) -> pa.Array:
@@ -61,17 +75,18 @@ def _array(values: Sequence[Any], kind: str) -> pa.Array:
     import numpy as np
     import pyarrow as pa
 
-    count = len(values)
+    there = np.array([value is not None for value in values], bool)
+    parts = [np.packbits(there, bitorder="little").tobytes()]
     if kind == "string":
-        content = [value.encode() for value in values]
+        content = [(value or "").encode() for value in values]
         ends = np.cumsum([0, *map(len, content)], dtype=np.int32)
-        return pa.StringArray.from_buffers(
-            count, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(content))
-        )
-    there = np.packbits(np.array([v is not None for v in values], bool), bitorder="little")
-    numbers = np.array([value or 0 for value in values], np.dtype(kind))
-    buffers = [pa.py_buffer(part.tobytes()) for part in (there, numbers)]
-    return pa.Array.from_buffers(pa.type_for_alias(kind), count, buffers)
+        parts += [ends.tobytes(), b"".join(content)]
+    else:
+        numbers = np.array([value or 0 for value in values], np.dtype(kind))
+        packed = np.packbits(numbers, bitorder="little") if kind == "bool" else numbers
+        parts.append(packed.tobytes())
+    buffers = [pa.py_buffer(part) for part in parts]
+    return pa.Array.from_buffers(pa.type_for_alias(kind), len(values), buffers)
 
 
 def write_tables(
@@ -83,20 +98,18 @@ def write_tables(
 ) -> None:
     """Write the three files; rows are sorted, so that equal records give equal bytes."""
     ordered = sorted(iterations, key=lambda i: (i.loop, i.iteration))
-    _write(folder, ITERATIONS, ((i.loop, i.iteration, i.start, i.end, i.loss) for i in ordered))
-    _write(
-        folder,
-        TOTALS,
-        (
-            (*key, total.count, total.seconds, total.bytes)
-            for key, total in sorted(totals.items(), key=lambda kv: kv[0])
-        ),
-    )
     by_start = sorted(
         spans,
         key=lambda s: (s.start, s.end, s.instance, s.loop, s.iteration, s.effect, s.name, s.bytes),
     )
-    _write(folder, SPANS, by_start)
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        ITERATIONS: [(i.loop, i.iteration, i.start, i.end, i.loss) for i in ordered],
+        TOTALS: [(*key, t.count, t.seconds, t.bytes) for key, t in sorted(totals.items())],
+        SPANS: [*by_start],
+    }
+    for file, columns in _COLUMNS.items():
+        values = list(zip(*rows[file], strict=True)) or [()] * len(columns)
+        write_parquet(folder / file, columns, values)
 
 
 def check_tables(folder: Path) -> None:
@@ -115,11 +128,5 @@ def check_tables(folder: Path) -> None:
 
 def read_table(folder: Path, file: str) -> list[tuple[Any, ...]]:
     """The rows of one of the three, as they were sorted."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(folder / file)
-    except (OSError, pa.ArrowException):
-        raise ValueError(f"{file} is damaged") from None
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    columns = read_parquet(folder / file).columns
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))

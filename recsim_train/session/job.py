@@ -1,22 +1,43 @@
-"""One run to make: a strategy at one point, with its plan and the cluster it is for."""
+"""One run to make: a strategy at one point, with its plan and the cluster it is for; and who asks
+for it, with what they hear meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.cluster import Cluster, Host
+from recsim_train.config.errors import UserError
 from recsim_train.config.load import Loaded
 from recsim_train.evaluate.case import Case
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import cores, memory
 from recsim_train.results.rundir import World, identity
+from recsim_train.trace.progress import Meter, unseen
 
 if TYPE_CHECKING:
     from recsim_train.evaluate.asymptotic import AsymptoticBounds
     from recsim_train.sim.host.memory_check import MemoryCheck
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. The default hears nothing."""
+
+    say: Callable[[str], object] = field(default=lambda sentence: None, repr=False)
+    """Called with each sentence, as soon as it is true: what a prediction leaves out, what is
+    measured first, what an interrupt has left."""
+    progress: Callable[[str], AbstractContextManager[Meter]] = field(
+        default=lambda title: nullcontext(unseen), repr=False
+    )
+    """Called with a title; gives a context in which a `Meter` is shown."""
+    command: tuple[str, ...] = ()
+    """The command line that asks, which run directories remember; empty: it was Python."""
+
+
+NOBODY = Caller()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +83,6 @@ class Job:
     def asymptotic_bounds(self) -> AsymptoticBounds | None:
         """What is known of a prediction before it is made; None without a profile, of a
         measurement, and where it takes data that are not there yet."""
-        from recsim_train.config.errors import UserError
         from recsim_train.evaluate.asymptotic import asymptotic_bounds
 
         if self.world == "real" or self.cluster is None:

@@ -16,14 +16,19 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.data.malformed import beyond
 from recsim_train.evaluate.evaluator import Simulator
+from recsim_train.executor.emulation.cluster import EmulatedCluster
+from recsim_train.executor.emulation.layout import layout_of
+from recsim_train.executor.link.rendezvous import read_rank, under_torchrun
+from recsim_train.executor.process import launch
+from recsim_train.executor.process.launch import Interrupted, PartialRun
 from recsim_train.placement.plan import Plan
 from recsim_train.report import naming, text
+from recsim_train.report.caveats import elsewhere, of_prediction
 from recsim_train.report.runs import title
 from recsim_train.results.environment import machine
 from recsim_train.results.folder import writable
 from recsim_train.results.rundir import Keep, RunRecord, Status, base_name, find_complete
-from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import NOBODY, Caller, Job
 from recsim_train.session.lives import Lives
 from recsim_train.session.prepare import check_this_machine
 from recsim_train.signals import held, note_finished
@@ -34,8 +39,6 @@ from recsim_train.workload.operations import ProcessTimes
 
 if TYPE_CHECKING:
     from recsim_train.evaluate.asymptotic import AsymptoticBounds
-    from recsim_train.executor.emulation.cluster import EmulatedCluster
-    from recsim_train.executor.process.launch import Interrupted, PartialRun
 
 
 def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[Job, RunRecord]]:
@@ -46,39 +49,27 @@ def records(jobs: Sequence[Job], keep: Keep, caller: Caller) -> Iterator[tuple[J
             yield job, record
 
 
-def _among_ranks(job: Job) -> bool:
-    """Whether this process is one of several that measure."""
-    if job.world == "simulated":
-        return False
-    from recsim_train.executor.link.rendezvous import under_torchrun
-
-    return under_torchrun()
-
-
 def caveats_here(record: RunRecord) -> list[str]:
     """All that must be known of a prediction which somebody at this machine asks for."""
-    from recsim_train.report.caveats import elsewhere, of_prediction
-
     cluster = record.manifest.get("cluster") or {}
     return [*elsewhere(cluster, machine()), *of_prediction(record)]
 
 
 class RunMaker:
-    """Makes one run after the other; equal ones are one."""
+    """Makes one run after the other."""
 
     def __init__(self, keep: Keep, caller: Caller) -> None:
         self._keep = keep
         self._caller = caller
         self._simulator = Simulator()
-        self._records: dict[str, RunRecord] = {}
 
     def record(self, job: Job) -> RunRecord | None:
         """A job's run, made unless it is there; None where another rank of torchrun writes it.
 
         Raises RunFailed, and UserError for what only shows when it is made.
         """
-        record = self._records.get(job.identity)
-        if record is None and self._keep.resume:
+        record = None
+        if self._keep.resume:
             emulated = self._keep.emulate and job.world == "real"
             record = find_complete(
                 self._keep.out,
@@ -90,13 +81,9 @@ class RunMaker:
             )
         if record is None and job.world == "real" and job.loaded.sweep is not None:
             self._caller.say(f"{job.plan.strategy.kind}, {job.loaded.point}")
-        if _among_ranks(job):
-            record = self._as_rank(job, record)
-        elif record is None:
-            record = self._measured(job) if job.world == "real" else self._predicted(job)
-        if record is not None:
-            self._records[job.identity] = record
-        return record
+        if job.world == "simulated":
+            return record or self._predicted(job)
+        return self._as_rank(job, record) if under_torchrun() else record or self._measured(job)
 
     def _predicted(self, job: Job) -> RunRecord:
         from recsim_train.sim.ready import get_ready
@@ -140,8 +127,6 @@ class RunMaker:
     def _measured(self, job: Job) -> RunRecord:
         """A run, started again from its last checkpoint as often as its policy says. Raises
         RunFailed."""
-        from recsim_train.executor.process.launch import PartialRun
-
         in_vain, keeping, lives = 0, self._keeping(job), Lives(job.plan)
         while True:
             try:
@@ -158,8 +143,6 @@ class RunMaker:
 
     def _as_rank(self, job: Job, there: RunRecord | None) -> RunRecord | None:
         """As `_measured`, of one rank among others. ``there``: the run, where it has been made."""
-        from recsim_train.executor.link.rendezvous import read_rank
-        from recsim_train.executor.process.launch import Interrupted, PartialRun
         from recsim_train.executor.process.torchrun import execute_rank
 
         me, policy = read_rank(), job.plan.experiment.recovery.policy
@@ -175,19 +158,15 @@ class RunMaker:
                 there=there is not None,
             )
         except (PartialRun, Interrupted) as error:
-            if error.outcome is not None:
-                error.outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
-            self._keep_partial(job, error)
+            self._keep_partial(job, error, keeping)
             raise
         if whole is None:
             return there if me.rank == 0 else None
-        whole.facts.checkpoints_in = keeping.seen_from(self._keep.out)
-        return self._judged(job, whole)
+        return self._judged(job, whole, keeping)
 
     def _life(self, job: Job, keeping: Keeping, lives: Lives) -> RunRecord:
         """A run until it ends, or one of its processes does."""
         from recsim_train.executor.process.forkserver import remove_at_the_end
-        from recsim_train.executor.process.launch import Interrupted, PartialRun, execute
 
         try:
             with (
@@ -196,8 +175,11 @@ class RunMaker:
             ):
                 remove_at_the_end(Path(staging))
                 before = self._speed()
-                with self._hosts(job) as hosts:
-                    outcome = execute(
+                emulated: AbstractContextManager[EmulatedCluster | None] = nullcontext()
+                if self._keep.emulate:
+                    emulated = EmulatedCluster(layout_of(job.plan, job.profile))
+                with emulated as hosts:
+                    outcome = launch.execute(
                         job.plan,
                         staging=Path(staging),
                         progress=progress,
@@ -208,23 +190,12 @@ class RunMaker:
         except (PartialRun, Interrupted) as error:
             if error.outcome is not None:
                 error.outcome.facts.machine_speed = MachineSpeeds(before=before)
-                error.outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
-            self._keep_partial(job, error)
+            self._keep_partial(job, error, keeping)
             raise
         with held():
             outcome.facts.machine_speed = MachineSpeeds(before=before, after=self._speed())
             outcome.facts.reliability = lives.reliability(keeping.first, outcome)
-            outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
-            return self._judged(job, outcome)
-
-    def _hosts(self, job: Job) -> AbstractContextManager[EmulatedCluster | None]:
-        """Emulated ones, where these were asked for. Raises UserError."""
-        if not self._keep.emulate:
-            return nullcontext()
-        from recsim_train.executor.emulation.cluster import EmulatedCluster
-        from recsim_train.executor.emulation.layout import layout_of
-
-        return EmulatedCluster(layout_of(job.plan, job.profile))
+            return self._judged(job, outcome, keeping)
 
     def _times(self, job: Job) -> dict[str, ProcessTimes] | None:
         """What operations take on modelled hosts, where those are asked for. Raises UserError."""
@@ -234,7 +205,7 @@ class RunMaker:
 
         return times_of(job.case)
 
-    def _judged(self, job: Job, outcome: Outcome) -> RunRecord:
+    def _judged(self, job: Job, outcome: Outcome, keeping: Keeping) -> RunRecord:
         """Keep a run that came to its end. Raises RunFailed, and keeps it as a partial one, where
         too many of the rows that all of its readers read were malformed."""
         data, facts = job.plan.experiment.data, outcome.facts
@@ -242,15 +213,13 @@ class RunMaker:
         path = data.named(data.path) if data.path else None
         why = beyond(path, data.malformed_limit, counts, rows, facts.malformed)
         if why is None:
-            return self._kept(job, outcome)
-        record = self._kept(job, outcome, "partial", why)
+            return self._kept(job, outcome, keeping)
+        record = self._kept(job, outcome, keeping, "partial", why)
         self._caller.say(f"what was measured is kept in {record.path}")
         raise RunFailed(why)
 
-    def _keep_partial(self, job: Job, error: PartialRun | Interrupted) -> None:
+    def _keep_partial(self, job: Job, error: PartialRun | Interrupted, keeping: Keeping) -> None:
         """What was measured of a run that ended early, if anything."""
-        from recsim_train.executor.process.launch import Interrupted
-
         if error.outcome is None:
             return
         if any(not made.problem for made in error.outcome.facts.checkpoints):
@@ -259,7 +228,7 @@ class RunMaker:
             return
         status: Status = "interrupted" if isinstance(error, Interrupted) else "partial"
         with held():
-            record = self._kept(job, error.outcome, status, str(error))
+            record = self._kept(job, error.outcome, keeping, status, str(error))
         self._caller.say(f"what was measured until then is kept in {record.path}")
 
     def _speed(self) -> MachineSpeed | None:
@@ -273,9 +242,15 @@ class RunMaker:
             return None
 
     def _kept(
-        self, job: Job, outcome: Outcome, status: Status = "complete", message: str = ""
+        self,
+        job: Job,
+        outcome: Outcome,
+        keeping: Keeping,
+        status: Status = "complete",
+        message: str = "",
     ) -> RunRecord:
         """Write a measurement; where that cannot be, somewhere else, because it was dear."""
+        outcome.facts.checkpoints_in = keeping.seen_from(self._keep.out)
 
         def write(keep: Keep) -> RunRecord:
             return keep.write(job.plan, "real", job.cluster, outcome, status, message)

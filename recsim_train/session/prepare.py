@@ -11,12 +11,14 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment
 from recsim_train.config.load import Loaded
 from recsim_train.config.profiles import PROFILES, find_cluster, load_cluster
+from recsim_train.executor.emulation import capacity
+from recsim_train.executor.emulation.cluster import check_here
+from recsim_train.executor.emulation.layout import layout_of
+from recsim_train.executor.link.rendezvous import under_torchrun
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.results.folder import turn, writable
 from recsim_train.results.rundir import World
-from recsim_train.session.caller import Caller
-from recsim_train.session.job import Job, this_machine
-from recsim_train.session.profile import measure_machine
+from recsim_train.session.job import Caller, Job, this_machine
 from recsim_train.trace.facts import beyond_said
 
 LOCAL = Path(PROFILES) / "local.yaml"
@@ -57,6 +59,8 @@ class Profiles:
                     f"no profile of this machine at {LOCAL}: measuring it now, once, which takes "
                     "several minutes"
                 )
+                from recsim_train.session.profile import measure_machine
+
                 measure_machine(LOCAL, self.caller)
         return load_cluster(wanted, loaded.path, loaded.profile_sets)
 
@@ -99,8 +103,6 @@ def check_emulated(jobs: Sequence[Job], *, emulate: bool) -> None:
                 "hosts only: add --emulate"
             )
         return
-    from recsim_train.executor.emulation.layout import layout_of
-    from recsim_train.executor.link.rendezvous import under_torchrun
 
     if under_torchrun():
         raise UserError("--emulate starts all roles itself: leave torchrun out")
@@ -115,8 +117,6 @@ def check_emulated(jobs: Sequence[Job], *, emulate: bool) -> None:
 
 def can_emulate() -> None:
     """Raise UserError where hosts cannot be emulated."""
-    from recsim_train.executor.emulation.cluster import check_here
-
     check_here()
 
 
@@ -127,12 +127,8 @@ def not_carried(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[
     Raises UserError where it emulates nothing, or carries none, and unless ``some_may`` where there
     is one that it does not.
     """
-    from recsim_train.executor.emulation.capacity import check_carried, measured_here
-    from recsim_train.executor.emulation.cluster import check_here
-    from recsim_train.executor.emulation.layout import layout_of
-
     check_here({layout_of(job.plan, job.profile).hosts[0].link.queue for job in jobs})
-    if (capacity := measured_here()) is None:
+    if (carries := capacity.measured_here()) is None:
         caller.say(
             "note: others use the cores, so that it is not known whether emulated hosts carry "
             "these rates here"
@@ -142,7 +138,7 @@ def not_carried(jobs: Sequence[Job], *, some_may: bool, caller: Caller) -> dict[
     some = "clusters have faster links than this machine carries, and are not measured"
     return _refused(
         jobs,
-        lambda job: check_carried(layout_of(job.plan, job.profile), capacity),
+        lambda job: capacity.check_carried(layout_of(job.plan, job.profile), carries),
         some if some_may else None,
         "this machine carries none of these clusters",
         caller,

@@ -9,24 +9,34 @@ from functools import partial
 from math import hypot
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
+from recsim_train.calibration import profile as calibration
+from recsim_train.calibration.links import PRICES, measure_links
+from recsim_train.calibration.measuring import Stages, seconds_of
+from recsim_train.calibration.own.measure import (
+    ROUNDS,
+    SECONDS,
+    Seen,
+    measure_windows,
+    measured_operations,
+    with_operations,
+)
+from recsim_train.calibration.speed import Turns, short_reading
 from recsim_train.config.cluster import FORMAT, Cluster
 from recsim_train.config.dump import DIGITS, dump_cluster, dump_yaml
 from recsim_train.config.errors import UserError
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.config.profiles import find_cluster, load_cluster
 from recsim_train.config.validate import plain
+from recsim_train.evaluate.case import Case
+from recsim_train.evaluate.simulations import operations_of
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import code_of, machine_name
 from recsim_train.results.folder import put, writable
-from recsim_train.session.caller import Caller
-from recsim_train.session.job import Job
+from recsim_train.session import in_runs
+from recsim_train.session.job import Caller, Job
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
-
-if TYPE_CHECKING:
-    from recsim_train.calibration.measuring import Stages
 
 
 def measure_machine(
@@ -41,11 +51,6 @@ def measure_machine(
 
     ``add``: the operations only, into the profile that is there.
     """
-    from recsim_train.calibration.measuring import Stages
-    from recsim_train.calibration.profile import calibrate_machine
-    from recsim_train.session.in_runs import turns_of, with_in_runs
-    from recsim_train.session.own_runs import predicted
-
     writable(target.parent, target.name)
     if target.is_dir():
         raise UserError(f"{target}: is a folder, where the file of a profile is to be written")
@@ -62,15 +67,15 @@ def measure_machine(
                 caller.say(f"note: {target} was measured by other code ({whose}; now {code})")
         else:
             said = "Written by `recsim-train calibrate`; edit a copy, not this file."
-            cluster = calibrate_machine(
+            cluster = calibration.calibrate_machine(
                 name=target.stem,
                 command=list(caller.command),
                 stages=stages,
-                predict=partial(predicted, quick=quick),
+                predict=partial(in_runs.predicted, quick=quick),
                 quick=quick,
             )
-            tick = stages.begin(IN_RUNS, turns_of(quick=quick))
-            cluster = with_in_runs(cluster, tick, quick=quick)
+            tick = stages.begin(IN_RUNS, in_runs.turns_of(quick=quick))
+            cluster = in_runs.with_in_runs(cluster, tick, quick=quick)
         if plans:
             cluster = _with_operations(cluster, plans, stages, quick=quick, add=add)
     put(target, dump_cluster(cluster, said).encode())
@@ -86,12 +91,9 @@ _NET = 16.0, 7.0
 
 def _seconds(plans: Sequence[Plan], *, quick: bool, add: bool) -> dict[str, float]:
     """About what each stage takes, in their order."""
-    from recsim_train.calibration.measuring import seconds_of
-    from recsim_train.session.in_runs import turns_of
-
     found = {} if add else seconds_of(quick=quick)
     if not add:
-        found[IN_RUNS] = _NET[quick] * turns_of(quick=quick)
+        found[IN_RUNS] = _NET[quick] * in_runs.turns_of(quick=quick)
     if plans:
         rounds, seconds = _turns(len(plans), quick=quick)
         found[OF_EXPERIMENTS] = rounds * len(plans) * (seconds + 2.0)
@@ -100,8 +102,6 @@ def _seconds(plans: Sequence[Plan], *, quick: bool, add: bool) -> dict[str, floa
 
 def measure_links_of(name: str, target: Path, caller: Caller) -> Cluster:
     """Measure the links of a profile's emulated hosts; write a profile that extends it."""
-    from recsim_train.calibration.links import PRICES, measure_links
-
     profile = load_cluster(name)
     below = find_cluster(name)
     assert below is not None
@@ -154,8 +154,6 @@ _QUICK = 2, 1.0
 
 def _turns(plans: int, *, quick: bool) -> tuple[int, float]:
     """How many each of so many plans has, and seconds of all windows of one."""
-    from recsim_train.calibration.own.measure import ROUNDS, SECONDS
-
     if quick:
         return _QUICK
     return ROUNDS, max(_LEAST, min(SECONDS, _TOGETHER / plans)) / ROUNDS
@@ -164,17 +162,6 @@ def _turns(plans: int, *, quick: bool) -> tuple[int, float]:
 def _with_operations(
     cluster: Cluster, plans: Sequence[Plan], stages: Stages, *, quick: bool, add: bool = False
 ) -> Cluster:
-    from recsim_train.calibration.own.measure import (
-        Seen,
-        measure_windows,
-        measured_operations,
-        with_operations,
-    )
-    from recsim_train.calibration.profile import UNSEEN
-    from recsim_train.calibration.speed import Turns, short_reading
-    from recsim_train.evaluate.case import Case
-    from recsim_train.evaluate.simulations import operations_of
-
     unmeasured = cluster.with_({"operations": None})
     rounds, seconds = _turns(len(plans), quick=quick)
     known: set[str] = set()
@@ -201,7 +188,8 @@ def _with_operations(
         entries = measured_operations(plan, cells, unmeasured, brought)
         if quick:
             entries = [
-                e.with_({"spread": min(1.0, hypot(e.spread or 0.0, UNSEEN))}) for e in entries
+                e.with_({"spread": min(1.0, hypot(e.spread or 0.0, calibration.UNSEEN))})
+                for e in entries
             ]
         cluster = with_operations(cluster, entries)
     return _with_speeds(cluster, turns.speeds, add=add)

@@ -18,8 +18,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.placement.describe import describe
 from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import World
-from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import NOBODY, Caller, Job
 from recsim_train.session.prepare import Profiles
 from recsim_train.strategy.registry import schemas
 
@@ -52,7 +51,7 @@ class Study:
     def _repr_html_(self) -> str:
         """In notebooks: what matters of its settings."""
         from recsim_train.report.document import TextTable
-        from recsim_train.report.html import fragment
+        from recsim_train.report.publish import fragment
 
         return fragment([TextTable.of(("setting", "value"), self._settings(), ("value",))])
 

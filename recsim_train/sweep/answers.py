@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -122,35 +122,29 @@ Case = dict[Any, Entry[Row]]
 """Points that differ in one setting only, by its value; at least two."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweepQuestion:
-    """What a sweep asked."""
-
-    rows: Sequence[Row]
-    """Points with a throughput."""
-    axes: Sequence[Axis]
-    """Settings of several values."""
-    strategy: Callable[[Row], str]
-    """How a point's strategy is called."""
-
-    @property
-    def strategies(self) -> dict[str, str]:
-        """In the order of the points."""
-        return {name: name for name in map(self.strategy, self.rows)}
+Points = Sequence[tuple[str, Row]]
+"""Those of a sweep that have a throughput, each with what its strategy is called."""
 
 
-def answers(asked: SweepQuestion) -> list[SettingAnswer]:
-    """One for each setting that has several values somewhere, strategies among them."""
-    made = [_answer(asked, axis) for axis in asked.axes if axis.key != REPEATS]
-    if len(asked.strategies) > 1:
-        cases = _cases(asked, asked.rows, _STRATEGY, mixed=False)
-        made.append(_same_work(_STRATEGY, asked.strategies, cases, costs=False) if cases else None)
+def answers(points: Points, axes: Sequence[Axis]) -> list[SettingAnswer]:
+    """One for each setting that has several values somewhere, strategies among them. ``axes``:
+    settings of several values."""
+    strategies = {name: name for name, _ in points}
+    others = [axis for axis in axes if axis.key != REPEATS]
+    made = [_answer(points, axis, others, named=len(strategies) > 1) for axis in others]
+    if len(strategies) > 1:
+        # what is an option of one of them says nothing of the others
+        shared = [axis for axis in others if not axis.key.startswith("strategy.")]
+        cases = _cases(points, None, shared, named=False, mixed=False)
+        made.append(_same_work(_STRATEGY, strategies, cases, costs=False) if cases else None)
     return [answer for answer in made if answer is not None]
 
 
-def _answer(asked: SweepQuestion, axis: Axis) -> SettingAnswer | None:
-    rows = [row for row in asked.rows if row.settings.get(axis.key) is not None]
-    cases = _cases(asked, rows, axis.key, mixed=axis.numbers is not None)
+def _answer(
+    points: Points, axis: Axis, others: Sequence[Axis], *, named: bool
+) -> SettingAnswer | None:
+    there = [(name, row) for name, row in points if row.settings.get(axis.key) is not None]
+    cases = _cases(there, axis, others, named=named, mixed=axis.numbers is not None)
     if not cases:
         return None
     values = {_key(value): written(value) for value in axis.values}
@@ -172,35 +166,32 @@ def _key(value: Any) -> Any:
 
 
 def _cases(
-    asked: SweepQuestion, rows: Sequence[Row], key: str, *, mixed: bool
+    points: Points, axis: Axis | None, others: Sequence[Axis], *, named: bool, mixed: bool
 ) -> list[tuple[str, Case]]:
-    """Points that are equal but for one setting, with what they share. ``mixed``: they may differ
-    in the examples of a step, too."""
-    others = [a for a in asked.axes if a.key not in (key, REPEATS)]
-    if key == _STRATEGY:  # what is an option of one of them says nothing of the others
-        others = [axis for axis in others if not axis.key.startswith("strategy.")]
+    """Points that are equal but for one setting, or, None, for the strategy, with what they share.
+    ``named``: that is told with the strategy; ``mixed``: they may differ in the examples of a step,
+    too."""
+    fixed = [other for other in others if other is not axis]
     grouped: dict[tuple[str, int | None], dict[Any, list[Row]]] = {}
-    for row in rows:
-        name = asked.strategy(row)
-        shared = [] if key == _STRATEGY or len(asked.strategies) == 1 else [name]
-        shared += settings_of(row, others)
-        value = name if key == _STRATEGY else _key(row.settings.get(key))
+    for name, row in points:
+        shared = [*([name] if named else ()), *settings_of(row, fixed)]
+        value = name if axis is None else _key(row.settings.get(axis.key))
         size = None if mixed else row.examples_per_step
         grouped.setdefault((", ".join(shared), size), {}).setdefault(value, []).append(row)
     cases = []
     for (shared_by, _), by_value in grouped.items():
-        case = {value: _entry(same, key) for value, same in by_value.items()}
+        case = {v: _entry(same, best=axis is None) for v, same in by_value.items()}
         if len(case) > 1:
             cases.append((shared_by, case))
     return cases
 
 
-def _entry(rows: Sequence[Row], key: str) -> Entry[Row]:
-    """Of repeats the middle one; of a strategy's options the best."""
+def _entry(rows: Sequence[Row], *, best: bool) -> Entry[Row]:
+    """Of repeats the middle one; of a strategy's options the ``best``."""
     entries = contenders(rows)
-    if key == _STRATEGY and len(entries) > 1:
-        best = best_row(rows)
-        return next(e for e in entries if e.item is best)
+    if best and len(entries) > 1:
+        chosen = best_row(rows)
+        return next(e for e in entries if e.item is chosen)
     return choose(entries).top
 
 
@@ -288,9 +279,3 @@ def _range(figures: Sequence[float], said: Any) -> str:
         return text.NONE
     low, high = said(min(figures)), said(max(figures))
     return low if low == high else f"{low.removesuffix(' %')} to {high}"
-
-
-def headline(found: Sequence[SettingAnswer]) -> Iterator[str]:
-    """All of them in one sentence, without a full stop; nothing where there is none."""
-    if found:
-        yield "; ".join(f"{answer.setting}: {answer.short}" for answer in found)

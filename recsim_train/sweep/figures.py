@@ -18,11 +18,10 @@ from recsim_train.report.drawing import (
     finish,
     for_any_window,
     grid_of,
-    high,
     legend,
     narrow,
     new_figure,
-    rows_of,
+    new_rows,
     tip,
     wrapped,
 )
@@ -70,7 +69,7 @@ def scaling_figure(findings: SweepFindings) -> Picture | None:
         )  # fmt: skip
         for place, dot, eps in zip(at, line.dots, speed, strict=True):
             said = f"{line.label}, {x.label} {written(dot.value)}: {text.rate(eps)} examples/s"
-            (point,) = axes.plot([place], [eps], marker="o", markersize=9, alpha=0.0, zorder=5)
+            point = axes.plot([place], [eps], marker="o", markersize=9, alpha=0.0, zorder=5)
             tip(point, f"{said}; {binding(dot.row)} binds")
         bounds = [r.bound_eps for r in rows if r.bound_eps]
         if len(bounds) == len(rows) and len(lines) <= _MOST_BOUNDS:
@@ -207,19 +206,18 @@ def binding_figure(findings: SweepFindings) -> Picture | None:
     fills = dict(zip(findings.bindings, (*LINES, *SPARE) * 3, strict=False))
     names = [line.label for line in lines]
     legends = len(fills) if narrow() else (len(fills) + 1) // 2
-    figure, (axes,) = new_figure(1.3 + high(names, 0.36) + 0.2 * legends)
+    figure, axes = new_rows(names, 0.36, 1.3 + 0.2 * legends)
     for y, line in enumerate(lines):
         for dot in line.dots:
             place = x.values.index(dot.value)
             what = binding(dot.row)
-            (bar,) = axes.barh(y, 0.94, 0.7, place - 0.47, color=fills[what])
+            bar = axes.barh(y, 0.94, 0.7, place - 0.47, color=fills[what])
             tip(bar, f"{line.label}, {x.label} {written(dot.value)}: {what}")
         for value in line.missing:
             axes.text(x.values.index(value), y, "×", ha="center", va="center", fontsize=11)
-    rows_of(axes, names, grid=False)
+    axes.grid(visible=False)
     axes.set_xticks(range(len(x.values)), _cells(x))
-    axes.set_xlim(-0.6, len(x.values) - 0.4)
-    axes.set_xlabel(_named(x))
+    axes.set(xlim=(-0.6, len(x.values) - 0.4), xlabel=_named(x))
     axes.spines["left"].set_visible(False)
     axes.tick_params(length=0)
     shown = {binding(d.row) for line in lines for d in line.dots}

@@ -32,7 +32,6 @@ from recsim_train.sweep.answers import (
     SCALING,
     Axis,
     SettingAnswer,
-    SweepQuestion,
     answers,
     axis_of,
     settings_of,
@@ -264,7 +263,7 @@ class SweepFindings:
     @cached_property
     def answers(self) -> list[SettingAnswer]:
         """Setting by setting, which value to take."""
-        return answers(SweepQuestion(self.done, self.axes, self.strategy))
+        return answers([(self.strategy(row), row) for row in self.done], self.axes)
 
     @cached_property
     def notes(self) -> list[str]:

@@ -21,8 +21,7 @@ from recsim_train.evaluate.evaluator import Memo, entries, evaluate
 from recsim_train.evaluate.levels import FINAL
 from recsim_train.report import naming
 from recsim_train.report.caveats import elsewhere
-from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import code_of, machine, made_anew
+from recsim_train.results.environment import code_of, machine, made_anew, repeatable
 from recsim_train.results.folder import (
     RUNS,
     SWEEP,
@@ -49,8 +48,8 @@ from recsim_train.results.row import (
     row_of,
 )
 from recsim_train.results.rundir import Keep
-from recsim_train.session.caller import Caller
-from recsim_train.session.job import Job
+from recsim_train.results.tables import read_parquet, write_parquet
+from recsim_train.session.job import Caller, Job
 from recsim_train.signals import note_finished
 
 FORMAT = 1
@@ -142,9 +141,11 @@ def write_sweep(path: Path, header: dict[str, Any], rows: Mapping[int, Row]) -> 
     """Write the tables of what is finished, by its number; once all points are, the memo goes."""
     record = _record(path, header, rows)
     lines = [row.document for row in record.rows]
+    wide = set(_as_json(COLUMNS)) - {"options", "notes"}  # no figures by name for spreadsheets
+    columns = [column for column in _types(header) if column not in wide]
     with writing(path):
         put(path / TABLE, _parquet(lines, header))
-        put(path / CSV, _csv(lines, header))
+        put(path / CSV, csv_bytes(columns, lines))
         if record.complete:
             (path / POINTS).unlink(missing_ok=True)
     if any(row.status == COMPLETE for row in record.rows):
@@ -285,37 +286,23 @@ def _types(header: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _parquet(rows: Sequence[Mapping[str, Any]], header: Mapping[str, Any]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    types = _types(header)
-    arrays = []
-    for column, kind in types.items():
-        values = [row[column] for row in rows]
-        if kind == "json":
-            values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
-        arrays.append(pa.array(values, type=pa.type_for_alias(kind.replace("json", "string"))))
-    stream = io.BytesIO()
-    pq.write_table(pa.table(arrays, names=list(types)), stream, compression="zstd")
+    types, stream = _types(header), io.BytesIO()
+    values = {column: [row[column] for row in rows] for column in types}
+    for column in _as_json(types):
+        texts = (None if v is None else json.dumps(v, ensure_ascii=False) for v in values[column])
+        values[column] = list(texts)
+    plain_types = {column: kind.replace("json", "string") for column, kind in types.items()}
+    write_parquet(stream, plain_types, values.values())
     return stream.getvalue()
 
 
 def _read_parquet(path: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except pa.ArrowException:
-        raise ValueError(f"{path.name} is damaged") from None
-    written = [column for column, kind in _types(header).items() if kind == "json"]
+    rows: list[dict[str, Any]] = read_parquet(path).to_pylist()
+    written = _as_json(_types(header))
     for row in rows:
         row |= {c: json.loads(row[c]) for c in written if row.get(c) is not None}
     return rows
 
 
-def _csv(rows: Sequence[Mapping[str, Any]], header: Mapping[str, Any]) -> bytes:
-    """The table without the columns that hold figures by name, for spreadsheets."""
-    wide = [c for c, kind in COLUMNS.items() if kind == "json" and c not in ("options", "notes")]
-    columns = [c for c in _types(header) if c not in wide]
-    return csv_bytes(columns, rows)
+def _as_json(types: Mapping[str, str]) -> list[str]:
+    return [column for column, kind in types.items() if kind == "json"]

@@ -11,17 +11,16 @@ from typing import Any
 from recsim_train.config.errors import UserError
 from recsim_train.report import cost, text
 from recsim_train.report import document as doc
+from recsim_train.report.compared import throughput
 from recsim_train.report.document import Where, stopped
 from recsim_train.report.naming import glossary
 from recsim_train.report.runs import data_of
-from recsim_train.report.tiles import throughput
 from recsim_train.report.what_if import relief
 from recsim_train.report.winner import UNKNOWN
 from recsim_train.report.write import Report
-from recsim_train.results.commands import local_profile, reproducing
+from recsim_train.results.environment import reproducing
 from recsim_train.results.folder import base_path, writable
 from recsim_train.results.row import Row
-from recsim_train.sweep.answers import headline
 from recsim_train.sweep.figures import draw
 from recsim_train.sweep.findings import SweepFindings, binding
 from recsim_train.sweep.folder import SweepRecord, read_sweep
@@ -94,11 +93,12 @@ def swept(
         doc.Lines(data, Where.MARKDOWN, title="Data"),
     ]
     binds = [*figure("binding"), doc.Lines(changes)]
+    answered = "; ".join(f"{answer.setting}: {answer.short}" for answer in findings.answers)
     return doc.Document(
         subject=name,
         kind="a sweep of predictions",
         heading=f"Sweep: {name}",
-        headlines=[*headline(findings.answers), findings.headline],
+        headlines=[*filter(None, [answered]), findings.headline],
         tiles=_tiles(findings),
         items=[
             doc.Lines(notes(findings), written, "Before you trust these figures", mark="off"),
@@ -214,7 +214,10 @@ def report_on_sweep(place: Path, out: Path | None = None) -> Report:
         raise UserError(f"{place}: no point of this sweep has a prediction")
     if out is not None:
         writable(out)
-    commands = _repeating(sweep.record)
+    header = sweep.record.header
+    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
+    result = base_path(Path(), str(header["name"]), "sweep").name
+    commands = reproducing([(header["command"], profile)], result)
     made = Report(
         sweep=sweep,
         compose=lambda pictures: swept(sweep, pictures, commands),
@@ -223,11 +226,3 @@ def report_on_sweep(place: Path, out: Path | None = None) -> Report:
         rows=[row.document for row in sweep.record.rows],
     )
     return made.written(out)
-
-
-def _repeating(record: SweepRecord) -> list[str]:
-    header = record.header
-    command = list(map(str, header["command"]))
-    profile = None if "cluster" in header["axes"] else header["settings"].get("cluster.name")
-    result = base_path(Path(), str(header["name"]), "sweep").name
-    return reproducing([(command, local_profile(command, profile))], result)

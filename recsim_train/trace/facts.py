@@ -1,7 +1,7 @@
 """Facts: what a world says of a run as a whole, beside its records.
 
 Both worlds fill the same class, each its own part of it. What was not asked, or does not apply,
-keeps its default and is absent from documents (`recsim_train.results.figures`).
+keeps its default and is absent from documents (`recsim_train.results.summary`).
 """
 
 from __future__ import annotations

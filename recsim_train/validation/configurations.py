@@ -17,9 +17,9 @@ from recsim_train.config.validate import plain
 from recsim_train.placement.hosts import hosts_of
 from recsim_train.report import naming
 from recsim_train.results.environment import machine, same_machine
-from recsim_train.results.figures import Summary
 from recsim_train.results.folder import hash_of
 from recsim_train.results.row import Row
+from recsim_train.results.summary import Summary
 from recsim_train.results.undisturbed import broken, messages_share
 from recsim_train.session.job import Job
 from recsim_train.strategy import effects

@@ -1,21 +1,26 @@
-"""How true predictions are: what a validation's predictions and measurements come to.
+"""How true predictions are: what a validation's predictions and measurements come to; and its
+gates: each a bar, the figure that is held to it, and what comes of it.
 
-Pure functions of both: nothing is run, read or written here.
+Pure functions of both: nothing is run, read or written here. Nothing is left out quietly: where one
+run of one configuration is missing, or what a figure needs of it is not known, there is not enough
+data for the figure, and its gate does not hold.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import comb
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
+from recsim_train.config.experiment import Gates
 from recsim_train.config.measured import MachineSpeeds
-from recsim_train.results.drift import Moved, moved
 from recsim_train.results.statistics import quantile
-from recsim_train.validation.configurations import Configuration, Measured, Predicted
+from recsim_train.results.undisturbed import Moved, moved
+from recsim_train.validation.configurations import MOST_DROPPED, Configuration, Measured, Predicted
 
 LINEAR, ROOFLINE = "linear scaling from one trainer", "roofline bound"
 
@@ -316,3 +321,130 @@ def _errors(
         "with_dropped": raw_errors(every),
         "bound": raw_errors(row.by_bound for row in rows),
     }
+
+
+_ROUNDING = 1e-9
+"""95 % as it is read is no 95 / 100 to the last digit."""
+Verdict = Literal["pass", "fail", "not enough data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One gate."""
+
+    name: str
+    """The setting that states its bar."""
+    says: str
+    """What is held to which bar, in words."""
+    figure: str
+    verdict: Verdict
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is to be said against it."""
+        return self.verdict == "pass"
+
+    @property
+    def sentence(self) -> str:
+        """Bar, figure and verdict in one line, without a full stop."""
+        return f"{self.says}: {self.figure}: {self.verdict}"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {**asdict(self), "holds": self.holds}
+
+
+def judge(found: Fidelity, gates: Gates) -> list[Gate]:
+    """Every gate that has a bar, in the order of the settings."""
+    held: dict[str, Callable[[Fidelity, float], Iterable[Held]]] = {
+        "configurations": _configurations,
+        "raw_median": partial(_raw, "median absolute raw error", lambda e: e.median),
+        "raw_p90": partial(_raw, "nine in ten absolute raw errors", lambda e: e.p90),
+        "order": partial(_order, gates.order_min_pairs),
+        "coverage_least": partial(_coverage, "at least", 1),
+        "coverage_most": partial(_coverage, "at most", -1),
+        "half_width": _half_width,
+        "baseline_factor": _baselines,
+    }
+    bars = {name: bar for name in held if (bar := getattr(gates, name)) is not None}
+    return [_gate(name, *one) for name, bar in bars.items() for one in held[name](found, bar)]
+
+
+Held = tuple[str, str, bool, bool]
+"""What is held to which bar, its figure, whether there are enough data for it, and whether it is
+within the bar."""
+
+
+def _gate(name: str, says: str, figure: str, enough: bool, within: bool) -> Gate:
+    verdict: Verdict = "pass" if within else "fail"
+    return Gate(name, says, figure, verdict if enough else "not enough data")
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.1f} %"
+
+
+def _configurations(found: Fidelity, bar: float) -> Iterator[Held]:
+    here, of = len(found.measured), len(found.rows)
+    says = f"all of at least {bar} configurations are measured"
+    yield says, f"{here} of {of}", True, here == of >= bar
+
+
+def _raw(
+    what: str, value_of: Callable[[Errors], float], found: Fidelity, bar: float
+) -> Iterator[Held]:
+    raw, every = found.raw, found.repeats * len(found.rows)
+    value = None if raw is None else value_of(raw)
+    within = value is not None and value <= bar + _ROUNDING
+    figure = f"{_percent(value)} ({0 if raw is None else raw.count} of {every} runs)"
+    says = f"{what} at most {_percent(bar)}"
+    yield says, figure, found.complete and value is not None, within
+
+
+def _order(least: int, found: Fidelity, bar: float) -> Iterator[Held]:
+    order = found.order
+    says = f"order right in at least {_percent(bar)} of at least {least} pairs beyond the noise"
+    figure = f"{_percent(order.share)} ({order.right:,} of {order.pairs:,} pairs)"
+    known = all(row.spread is not None for row in found.rows)
+    enough = found.complete and known and order.pairs >= least
+    yield says, figure, enough, order.share is not None and order.share >= bar - _ROUNDING
+
+
+def _coverage(words: str, way: int, found: Fidelity, bar: float) -> Iterator[Held]:
+    held, of = found.coverage
+    share = held / of if of else 0.0
+    figure = f"{_percent(share)} ({held} of {of})" if of else "no intervals"
+    says = f"90 % intervals hold {words} {_percent(bar)} of the measurements"
+    yield says, figure, _intervals_known(found), way * (share - bar) >= -_ROUNDING
+
+
+def _half_width(found: Fidelity, bar: float) -> Iterator[Held]:
+    width = found.half_width
+    says = f"median half width of the 90 % intervals at most {_percent(bar)}"
+    within = width is not None and width <= bar + _ROUNDING
+    figure = "no intervals" if width is None else _percent(width)
+    yield says, figure, _intervals_known(found), within
+
+
+def _intervals_known(found: Fidelity) -> bool:
+    """Of all configurations."""
+    return found.complete and 0 < found.coverage[1] == len(found.rows)
+
+
+def _baselines(found: Fidelity, bar: float) -> Iterator[Held]:
+    for b in found.baselines:
+        says = f"median absolute error of {b.name} at least {bar:g} times ours"
+        if b.error is None or b.ours is None:
+            yield says, "no configuration has it", False, False
+            continue
+        times = "" if b.ratio is None else f", {b.ratio:.1f} times"
+        figure = f"{_percent(b.error)} against {_percent(b.ours)} ({b.count} configurations{times})"
+        yield says, figure, found.complete, b.error >= bar * b.ours
+
+
+def sound(runs: int, broken: int) -> Gate:
+    """Of ``runs`` that were made on emulated hosts, how many break an invariant; no setting states
+    this bar."""
+    says = f"at most {_percent(MOST_DROPPED)} of the runs that were made break an invariant"
+    within = broken <= MOST_DROPPED * runs + _ROUNDING
+    return _gate("sound", says, f"{broken} of {runs}", runs > 0, within)

@@ -53,9 +53,9 @@ def scatter_figure(rows: Sequence[Configuration]) -> Picture | None:
     present = {row.predicted.regime for row in rows}
     regimes = [name for name in (*REGIMES, *EMULATED_REGIMES) if name in present]
     figure, (axes,) = new_figure(5.4 if narrow() else 6.2)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    ends = _ends(rows)
+    speeds = [s for row in rows for s in (row.measured, row.predicted.examples_per_second) if s]
+    ends = 0.8 * min(speeds), 1.25 * max(speeds)
+    axes.set(xscale="log", yscale="log")
     axes.plot(ends, ends, color=INK, linewidth=1.0)
     for factor in (1 - BAND, 1 + BAND):
         axes.plot(ends, [factor * end for end in ends], color=GRID, linestyle=(0, (4, 3)))
@@ -72,9 +72,8 @@ def scatter_figure(rows: Sequence[Configuration]) -> Picture | None:
             linestyle="none", elinewidth=0.8, alpha=0.85,
         )  # fmt: skip
         error = text.percent(row.raw_error, signed=True)
-        tip(drawn[0], f"{p.label}: {text.rate(eps)}, measured {text.rate(measured)}: {error}")
-    axes.set_xlim(*ends)
-    axes.set_ylim(*ends)
+        tip(drawn[:1], f"{p.label}: {text.rate(eps)}, measured {text.rate(measured)}: {error}")
+    axes.set(xlim=ends, ylim=ends)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_minor_locator(NullLocator())
@@ -84,11 +83,6 @@ def scatter_figure(rows: Sequence[Configuration]) -> Picture | None:
     axes.set_ylabel(f"predicted (examples/s); dashed: ± {BAND:.0%}")
     _legend(figure, strategies, regimes)
     return finish(figure, "scatter", "Predicted over measured throughput")
-
-
-def _ends(rows: Sequence[Configuration]) -> tuple[float, float]:
-    speeds = [s for row in rows for s in (row.measured, row.predicted.examples_per_second) if s]
-    return 0.8 * min(speeds), 1.25 * max(speeds)
 
 
 def _legend(figure: Figure, strategies: Sequence[str], regimes: Sequence[str]) -> None:
@@ -113,13 +107,12 @@ def error_figure(found: Fidelity) -> Picture | None:
     ends = _bins(max(10.0, *map(abs, raw)))
     for low, high in pairwise(ends):
         count = sum(low <= error < high for error in raw)
-        (bar,) = signed.bar(low, count, high - low, align="edge", color=_RAW, edgecolor="white")
+        bar = signed.bar(low, count, high - low, align="edge", color=_RAW, edgecolor="white")
         tip(bar, f"{low:g} to {high:g} %: {count} configurations")
     signed.axvline(0.0, color=INK, linewidth=1.0)
-    signed.set_xlim(ends[0], ends[-1])
     signed.yaxis.set_major_locator(MaxNLocator(integer=True))
     along(signed, "signed error (%): predicted / measured − 1")
-    signed.set_ylabel("configurations")
+    signed.set(xlim=(ends[0], ends[-1]), ylabel="configurations")
     naive = zip(found.baselines, (_LINEAR, _ROOFLINE), strict=True)
     others = [(b.name, [100 * e for e in b.errors], colour) for b, colour in naive]
     for name, errors, colour in (("raw", raw, _RAW), *others):
@@ -129,10 +122,9 @@ def error_figure(found: Fidelity) -> Picture | None:
             gone = ": all larger" if ordered[0] > _MOST_SHOWN else ""
             label = f"{name} ({len(ordered)}){gone}"
             absolute.step(ordered, shares, where="post", color=colour, label=label)
-    absolute.set_xlim(0.0, min(_MOST_SHOWN, absolute.get_xlim()[1]))
-    absolute.set_ylim(0, 105)
+    most = min(_MOST_SHOWN, absolute.get_xlim()[1])
     along(absolute, "absolute error, at most (%)")
-    absolute.set_ylabel("share of configurations (%)")
+    absolute.set(xlim=(0.0, most), ylim=(0, 105), ylabel="share of configurations (%)")
     grid_of(absolute)
     absolute.legend(fontsize=9)
     return finish(figure, "errors", "How errors are distributed, beside naive baselines")

@@ -18,14 +18,12 @@ from recsim_train.config.validate import plain
 from recsim_train.evaluate.evaluator import evaluate
 from recsim_train.evaluate.levels import FINAL
 from recsim_train.executor.emulation.layout import as_emulated
-from recsim_train.results.commands import repeatable
-from recsim_train.results.environment import code_of, machine
+from recsim_train.results.environment import code_of, machine, repeatable
 from recsim_train.results.folder import PREDICTIONS, RUNS, base_path, hash_of, writable
 from recsim_train.results.row import COMPLETE, FAILED, Row, cpu_by_line
 from recsim_train.results.rundir import Keep, RunRecord
 from recsim_train.session import prepare
-from recsim_train.session.caller import NOBODY, Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import NOBODY, Caller, Job
 from recsim_train.session.making import RunMaker
 from recsim_train.session.study import Study
 from recsim_train.validation import folder as results
@@ -139,19 +137,14 @@ def validate(
 
 def _agreed(jobs: Sequence[Job], wanted: Validation) -> dict[str, str]:
     """What must not change between predictions and runs, as hashes."""
+    profiles = list(dict.fromkeys(results.profile_hash(job.profile) for job in jobs))
     return {
         "configurations": hash_of([key_of(job, wanted.tier) for job in jobs]),
-        "profile": _profiles_hash(jobs),
+        "profile": profiles[0] if len(profiles) == 1 else hash_of(profiles),
         "gates": hash_of(wanted.gates.model_dump(mode="json")),
         "seed": str(wanted.seed),
         "code": code_of(job.plan.strategy for job in jobs),
     }
-
-
-def _profiles_hash(jobs: Sequence[Job]) -> str:
-    """Of the profile; of several, of all of them."""
-    hashes = list(dict.fromkeys(results.profile_hash(job.profile) for job in jobs))
-    return hashes[0] if len(hashes) == 1 else hash_of(hashes)
 
 
 def _predictions(
@@ -278,7 +271,6 @@ def _measured(job: Job, kept: Path | None, keep: Keep) -> dict[str, Any]:
     prefix = "recsim-train-validation-"
     with tempfile.TemporaryDirectory(prefix=prefix) if kept is None else nullcontext(kept) as out:
         writable(Path(out))
-        # a maker remembers what it made: a new one for each repeat
         record = RunMaker(replace(keep, out=Path(out)), NOBODY).record(job)
         assert record is not None  # torchrun is refused
         own = {"run_id": None if kept is None else record.run_id}

@@ -10,14 +10,14 @@ from typing import Any
 from recsim_train.config.experiment import Validation
 from recsim_train.report import document as doc
 from recsim_train.report import naming, text
+from recsim_train.report.caveats import speed_sentence
 from recsim_train.report.document import Where
-from recsim_train.report.machine import speed_sentence
 from recsim_train.report.naming import glossary
 from recsim_train.report.what_if import made_of
 from recsim_train.report.write import Reported
-from recsim_train.results.drift import MOVED, moved
 from recsim_train.results.folder import clean_document, csv_bytes, json_bytes
 from recsim_train.results.row import FAILED
+from recsim_train.results.undisturbed import MOVED, moved
 from recsim_train.validation import folder as results
 from recsim_train.validation.configurations import row_document
 from recsim_train.validation.fidelity import (
@@ -27,13 +27,15 @@ from recsim_train.validation.fidelity import (
     CpuLine,
     Errors,
     Fidelity,
+    Gate,
     cpu_lines,
     document,
     fidelity,
+    judge,
     raw_errors,
+    sound,
 )
 from recsim_train.validation.figures import draw
-from recsim_train.validation.gates import Gate, judge, sound
 
 _MARKS = {"pass": "good", "fail": "fault", "not enough data": "off"}
 _FEW = 12
@@ -117,25 +119,43 @@ def composed(made: Validated, pictures: Mapping[str, doc.Picture]) -> doc.Docume
     found, predictions = made.fidelity, made.folder.predictions
     fault = [f"{gate.sentence}." for gate in made.failed]
     drawn = [replace(picture, where=_WRITTEN) for picture in pictures.values()]
-    raw = found.raw
+    tiles = []
+    if (raw := found.raw) is not None:
+        of = f"{len(found.measured):,} of {len(found.rows):,} configurations"
+        largest = f"the largest is {text.percent(raw.largest)}"
+        tiles = [
+            doc.Tile(
+                "median raw error",
+                doc.Cell(text.percent(raw.median)),
+                f"{raw.count:,} runs of {of}",
+            ),
+            doc.Tile("nine in ten within", doc.Cell(text.percent(raw.p90)), largest),
+        ]
+    heads = ("bar", "figure", "verdict")
+    gates = [(g.says, g.figure, doc.Cell(g.verdict, _MARKS[g.verdict])) for g in made.gates]
+    held = f"{len(made.gates) - len(made.failed)} of {len(made.gates)}"
     return doc.Document(
         subject=str(predictions["name"]),
         kind="a validation",
         heading=f"Validation: {predictions['name']}",
         headlines=[headline(made)],
         tiles=[
-            *(_error_tiles(found, raw) if raw else ()),
+            *tiles,
             doc.Tile(
                 "pairs in the right order",
                 doc.Cell(text.percent(found.order.share)),
                 f"{found.order.right:,} of {found.order.pairs:,} that differ by more than noise",
             ),
-            _gates_tile(made),
+            doc.Tile(
+                "gates that hold",
+                doc.Cell(held, "fault" if made.failed else "good"),
+                "limits that were set before the first run",
+            ),
         ],
         items=[
             doc.Lines(fault, _PAGE, "Gates that do not hold", mark="fault"),
             doc.Lines(list(notes(made)), _WRITTEN, "Before you trust these figures", mark="off"),
-            doc.Chapter("Gates", [gate_table(made.gates)], name="gates"),
+            doc.Chapter("Gates", [doc.TextTable.of(heads, gates, heads)], name="gates"),
             doc.Chapter("Errors", [*drawn, errors_table(found)], name="errors"),
             doc.Chapter("Naive baselines", [baseline_table(found)], name="baselines"),
             *cpu_sections(found),
@@ -155,39 +175,16 @@ def composed(made: Validated, pictures: Mapping[str, doc.Picture]) -> doc.Docume
 def headline(made: Validated) -> str:
     """The finding in one sentence, without a full stop."""
     found = made.fidelity
-    raw = found.raw
+    raw, failed, many = found.raw, len(made.failed), len(made.gates)
     if raw is None:
         return f"{made.folder.predictions['name']}: nothing is measured yet"
+    gates = f"{failed} of {many} gates do not hold" if failed else "all gates hold"
+    judged = gates if made.gates else "no gate is set"
     return (
         f"{made.folder.predictions['name']}: median absolute raw error {text.percent(raw.median)}, "
         f"nine in ten within {text.percent(raw.p90)}, over {raw.count:,} runs of "
-        f"{len(found.measured)} of {len(found.rows)} configurations; {_gates_said(made)}"
+        f"{len(found.measured)} of {len(found.rows)} configurations; {judged}"
     )
-
-
-def _gates_said(made: Validated) -> str:
-    if not made.gates:
-        return "no gate is set"
-    failed = len(made.failed)
-    return f"{failed} of {len(made.gates)} gates do not hold" if failed else "all gates hold"
-
-
-def _error_tiles(found: Fidelity, raw: Errors) -> list[doc.Tile]:
-    where = f"{raw.count:,} runs of {len(found.measured):,} of {len(found.rows):,} configurations"
-    return [
-        doc.Tile("median raw error", doc.Cell(text.percent(raw.median)), where),
-        doc.Tile(
-            "nine in ten within", doc.Cell(text.percent(raw.p90)),
-            f"the largest is {text.percent(raw.largest)}",
-        ),
-    ]  # fmt: skip
-
-
-def _gates_tile(made: Validated) -> doc.Tile:
-    held_ones = len(made.gates) - len(made.failed)
-    mark = "fault" if made.failed else "good"
-    figure = doc.Cell(f"{held_ones} of {len(made.gates)}", mark)
-    return doc.Tile("gates that hold", figure, "limits that were set before the first run")
 
 
 def notes(made: Validated) -> Iterator[str]:
@@ -285,12 +282,6 @@ def origins(made: Validated) -> Iterator[str]:
         "Each repeat went through all configurations in an order of its own, which was settled "
         "with the predictions."
     )
-
-
-def gate_table(gates: Sequence[Gate]) -> doc.TextTable:
-    """Bar, figure and verdict of each gate."""
-    rows = [(g.says, g.figure, doc.Cell(g.verdict, _MARKS[g.verdict])) for g in gates]
-    return doc.TextTable.of(("bar", "figure", "verdict"), rows, ("bar", "figure", "verdict"))
 
 
 def errors_table(found: Fidelity) -> doc.TextTable:

@@ -15,8 +15,8 @@ from recsim_train.config.load import load_points
 from recsim_train.config.profiles import load_cluster
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.program import TaggedNet
-from recsim_train.results.figures import Summary
 from recsim_train.results.rundir import RunRecord
+from recsim_train.results.summary import Summary
 from recsim_train.strategy.registry import schemas
 from recsim_train.trace.facts import Facts
 from recsim_train.trace.record import Total, TotalKey

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from recsim_train.designs.making import space
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.job import NOBODY
 from tests.modules import loaded
 
 ROOT = Path(__file__).parents[2]

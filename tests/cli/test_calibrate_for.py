@@ -20,7 +20,7 @@ from recsim_train.config.profiles import load_cluster
 from recsim_train.config.sweep import written
 from recsim_train.results.environment import code_of, machine_name
 from recsim_train.session import profile
-from recsim_train.session.caller import Caller
+from recsim_train.session.job import Caller
 from tests.clock import LIMIT
 
 ROOT = Path(__file__).parents[2]

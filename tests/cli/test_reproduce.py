@@ -87,7 +87,7 @@ def test_a_pair_is_made_anew_beside_the_old_one(folder: Path, command: Command) 
     (simulated,) = anew["simulated_runs"]
     assert files(folder / "again" / simulated) == files(folder / "old" / simulated)
     # once more: the folder is there now
-    from recsim_train.results.commands import reproducing
+    from recsim_train.results.environment import reproducing
 
     assert all(
         line.endswith(("again-2", "again-2-report")) for line in reproducing([(["", "run"], False)])

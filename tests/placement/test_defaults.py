@@ -15,7 +15,7 @@ from recsim_train.data.mixcache import slots_of
 from recsim_train.data.replay import Replay
 from recsim_train.placement.describe import describe
 from recsim_train.placement.plan import Plan
-from recsim_train.results.rundir import write_run
+from recsim_train.results.rundir import Keep
 from recsim_train.strategy.registry import strategies
 from tests.simulated import simulate
 
@@ -142,15 +142,7 @@ def test_what_followed_is_shown_and_stored(tmp_path: Path, cluster: Cluster) -> 
     first = describe(plan).splitlines()[0]
     assert "hosts=3 by the job's size, outer=easgd by the job's size" in first
     outcome = simulate(plan, cluster)
-    record = write_run(
-        tmp_path / "runs",
-        plan=plan,
-        world="simulated",
-        outcome=outcome,
-        cluster=cluster,
-        environment={},
-        command=[],
-    )
+    record = Keep(tmp_path / "runs").write(plan, "simulated", cluster, outcome)
     stored = json.loads((record.path / "manifest.json").read_text(encoding="utf-8"))["plan"]
     assert stored["options"] == {"hosts": 3, "outer": "easgd"}
     assert stored["followed"] == ["hosts", "outer"]

@@ -11,7 +11,7 @@ import pytest
 from recsim_train import calls
 from recsim_train.designs.making import space
 from recsim_train.designs.space import Space
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.job import NOBODY
 from recsim_train.session.study import Study
 
 ROOT = Path(__file__).parents[2]

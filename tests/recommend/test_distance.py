@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.designs.measured import FASTEST_LINK, MOST_HOSTS, distances
 from recsim_train.designs.searching import Design
+from recsim_train.designs.shown import FASTEST_LINK, MOST_HOSTS, distances
 from tests.recommend.conftest import Spaces
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"

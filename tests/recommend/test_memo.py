@@ -20,7 +20,7 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.evaluator import Memo, Simulator, evaluate
 from recsim_train.evaluate.levels import BOUND, FINAL, INTERVAL, RUNGS, SCREEN, Level
 from recsim_train.results.row import DOES_NOT_FIT, FAILED, Row
-from recsim_train.session.caller import NOBODY, Caller
+from recsim_train.session.job import NOBODY, Caller
 from tests.recommend.conftest import Spaces, Studies
 
 FEW = {"hosts": [2, 3], "embedding_hosts": [1], "dense_hosts": [1], "servers_per_host": [1]}

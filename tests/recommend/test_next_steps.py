@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train import load
-from recsim_train.designs import next_steps
+from recsim_train.designs.measured import write_folders
 from recsim_train.designs.searching import Design
 from recsim_train.executor.emulation.cluster import EmulatedCluster
 from recsim_train.executor.emulation.layout import layout_of
@@ -28,7 +28,7 @@ def made(spaces: Spaces, folder: Path, *sets: str) -> tuple[Path, Design]:
     designs = spaces(*sets, strategies="false", hosts=[2], servers_per_host=[1], **FEW)
     design = Design(0, designs.candidates[0])
     assert design.candidate.hosts == 2
-    (place,) = next_steps.write(folder / ODD, [design])
+    (place,) = write_folders(folder / ODD, [design])
     return place, design
 
 

@@ -17,7 +17,7 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.evaluate.levels import BOUND, BOUND_IN_RACKS, FINAL, INTERVAL, RUNGS, Level
 from recsim_train.results.row import Row
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.job import NOBODY
 from tests.recommend.conftest import Spaces
 from tests.simulated import simulate
 

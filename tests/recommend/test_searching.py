@@ -24,7 +24,7 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.evaluator import Simulator
 from recsim_train.evaluate.levels import BOUND, Level
 from recsim_train.results.row import COMPLETE, DOES_NOT_FIT, Row
-from recsim_train.session.caller import NOBODY, Caller
+from recsim_train.session.job import NOBODY, Caller
 from recsim_train.sim.host.memory import by_host, memory_uses
 from tests.recommend.conftest import CORES, RENT, Spaces
 from tests.simulated import simulate

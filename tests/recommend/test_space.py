@@ -14,7 +14,7 @@ from recsim_train import calls
 from recsim_train.config.errors import UserError
 from recsim_train.designs.making import space
 from recsim_train.placement.hosts import hosts_of
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.job import NOBODY
 from recsim_train.strategy.registry import strategies
 from tests.recommend.conftest import CORES, QUICK, RENT, ROOT, Spaces
 

@@ -11,15 +11,15 @@ import pytest
 
 from recsim_train import load
 from recsim_train.config.sweep import written
-from recsim_train.designs import next_steps
 from recsim_train.designs.answer import answer_of
 from recsim_train.designs.changes import changes
+from recsim_train.designs.measured import write_folders
 from recsim_train.designs.searching import Design, Searcher
 from recsim_train.designs.shown import divided
 from recsim_train.designs.wanted import Demand
 from recsim_train.evaluate.asymptotic import asymptotic_bounds
 from recsim_train.placement.hosts import hosts_of, kinds_of
-from recsim_train.session.caller import NOBODY
+from recsim_train.session.job import NOBODY
 from tests.recommend.conftest import CORES, RENT, Spaces
 from tests.simulated import simulate
 
@@ -109,7 +109,7 @@ def test_each_type_has_its_rent_and_a_folder_keeps_who_stands_where(
     cheapest = min(found.candidates, key=lambda c: c.per_hour or 0.0)
     assert cheapest.split.last == ("trainer", *SERVERS)
     for number, candidate in enumerate(found.candidates):
-        (place,) = next_steps.write(tmp_path / str(number), [Design(number, candidate)])
+        (place,) = write_folders(tmp_path / str(number), [Design(number, candidate)])
         (job,) = load(place / "experiment.yaml").jobs()
         assert kinds_of(job.plan.instances, job.profile) == kinds_of(
             candidate.job.plan.instances, candidate.job.profile

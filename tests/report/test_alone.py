@@ -16,7 +16,7 @@ from recsim_train.report.runs import finished, limits
 from recsim_train.report.terminal import show
 from recsim_train.report.text import money
 from recsim_train.report.write import Report, report_on
-from recsim_train.results.interval import of_summary
+from recsim_train.results.row import of_summary
 from recsim_train.results.rundir import read_run
 from recsim_train.trace.facts import Rented
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recsim_train.report.anatomy import bounds, largest, pictures, reliability, sentences
-from recsim_train.results.figures import Summary
+from recsim_train.results.summary import Summary
 from recsim_train.trace.facts import (
     Busiest,
     CriticalPath,

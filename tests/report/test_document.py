@@ -22,8 +22,7 @@ from recsim_train.report.document import (
     Timeline,
     Where,
 )
-from recsim_train.report.html import page
-from recsim_train.report.publish import markdown
+from recsim_train.report.publish import markdown, page
 from recsim_train.report.terminal import show
 
 EVIL = "[bold]<b>|`*"
@@ -130,6 +129,6 @@ def test_a_renderer_knows_of_documents_only(renderer: object) -> None:
     }
     files = ("recsim_train.results.folder.put", "recsim_train.results.folder.writing")
     shown = "recsim_train.config.errors.harmless"
-    drawn = ("recsim_train.report.drawing.svg_for_page", "recsim_train.report.html.page")
+    drawn = ("recsim_train.report.drawing.svg_for_page", "recsim_train.report.publish.page")
     allowed = ("recsim_train.report.document", "recsim_train.__version__", *drawn, *files, shown)
     assert all(name.startswith(allowed) for name in known), known

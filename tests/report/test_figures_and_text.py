@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 import io
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recsim_train.report import anatomy, figures, text, timeline, what_if
-from recsim_train.report.drawing import COLOURS, colour, narrow_window, svg_for_page
+from recsim_train.report import anatomy, drawing, figures, text, what_if
+from recsim_train.report.drawing import COLOURS, NARROW, WIDTH, colour, svg_for_page
+from recsim_train.report.figures import timeline_figure
 from recsim_train.report.findings import compare
 from recsim_train.report.runs import load_runs
-from recsim_train.report.timeline import timeline_figure
 from recsim_train.report.write import rated
 
-DRAWING = (anatomy, figures, timeline, what_if)
+DRAWING = (anatomy, figures, what_if)
 """Modules that finish figures."""
 
 
@@ -45,9 +44,9 @@ def test_figures_are_the_same_bytes_every_time(comparisons: Any) -> None:
         assert one.png.startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("window", [nullcontext, narrow_window])
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
 def test_no_text_of_a_figure_overlaps_another(
-    comparisons: Any, monkeypatch: pytest.MonkeyPatch, window: Any
+    comparisons: Any, monkeypatch: pytest.MonkeyPatch, width: float
 ) -> None:
     """Tick labels, legends, bar notes and axis names, as laid out."""
     from matplotlib.text import Text
@@ -60,10 +59,10 @@ def test_no_text_of_a_figure_overlaps_another(
 
     for module in DRAWING:
         monkeypatch.setattr(module, "finish", keep)
-    with window():
-        every_figure(comparisons)
+    monkeypatch.setattr(drawing, "WIDTH", width)
+    every_figure(comparisons)
     assert len(drawn) == 5
-    assert {figure.get_figwidth() for figure in drawn} == {8.6 if window is nullcontext else 4.1}
+    assert {figure.get_figwidth() for figure in drawn} == {width}
     for figure in drawn:
         boxes = [
             (t.get_text(), t.get_window_extent())
@@ -137,8 +136,8 @@ def test_who_points_at_a_bar_reads_its_figure(comparisons: Any) -> None:
 
 def test_the_timeline_has_loops_then_servers(comparisons: Any) -> None:
     real = comparisons[0].real
-    begin, end = timeline.window(real)  # type: ignore[misc]
-    lanes = timeline.timeline(real, end - begin)
+    begin, end = figures.window(real)  # type: ignore[misc]
+    lanes = figures.timeline(real, end - begin)
     assert [lane.label for lane in lanes] == [
         "trainer[0].worker[0]",
         "trainer[0].worker[1]",

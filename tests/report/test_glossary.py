@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from recsim_train.report import naming
-from recsim_train.report.html import explained, forms
 from recsim_train.report.naming import CODE, ITERATION, REPORTS, glossary, words_of
+from recsim_train.report.publish import explained, forms
 from recsim_train.results.summary import OTHER
 from recsim_train.strategy import effects
 

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from recsim_train.config.cluster import (
     ASSUMED_THREADS,
@@ -27,9 +28,9 @@ from recsim_train.config.experiment import (
 )
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.results.figures import Summary
-from recsim_train.results.rundir import RunRecord, write_run
-from recsim_train.results.summary import summarise
+from recsim_train.results import rundir
+from recsim_train.results.rundir import Keep, RunRecord
+from recsim_train.results.summary import Summary, summarise
 from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
 from recsim_train.trace.record import Iteration, Outcome, Recorder, Span
@@ -213,13 +214,13 @@ def write(
     **rest: Any,
 ) -> RunRecord:
     verb = "simulate" if world == "simulated" else "run"
-    return write_run(
-        out,
-        plan=of,
-        world=world,  # type: ignore[arg-type]
-        outcome=found or outcome(of, world=world),
-        cluster=profile or cluster(),
-        environment=environment() if surroundings is None else surroundings,
-        command=["recsim-train", verb, "experiments/quickstart.yaml", "--out", str(out)],
-        **rest,
-    )
+    here = environment() if surroundings is None else surroundings
+    command = ("recsim-train", verb, "experiments/quickstart.yaml", "--out", str(out))
+    with mock.patch.multiple(rundir, machine=lambda: here, versions=lambda: here["versions"]):
+        return Keep(out, command=command).write(
+            of,
+            world,  # type: ignore[arg-type]
+            profile or cluster(),
+            found or outcome(of, world=world),
+            **rest,
+        )

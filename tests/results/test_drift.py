@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
-from recsim_train.results import drift
-from recsim_train.results.drift import Moved, drift_of, moved
+from recsim_train.results import undisturbed
+from recsim_train.results.undisturbed import Moved, drift_of, moved
 from recsim_train.trace.facts import Facts
 
 
@@ -81,8 +81,8 @@ def test_more_than_five_per_cent_is_far(change: float, far: bool) -> None:
 
 def test_no_prediction_and_no_measurement_enters_it() -> None:
     """Speeds are read from what the reference work left, of which the simulator knows nothing."""
-    package = Path(drift.__file__).parents[1]
-    assert "examples_per_second" not in inspect.getsource(drift)
+    package = Path(undisturbed.__file__).parents[1]
+    assert "examples_per_second" not in inspect.getsource(undisturbed)
     for room in ("sim", "workload", "placement", "strategy"):
         for path in (package / room).rglob("*.py"):
             nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))

@@ -11,8 +11,7 @@ import pytest
 from recsim_train.report.findings import compare, headlines
 from recsim_train.report.runs import load_runs
 from recsim_train.report.winner import UNKNOWN, contenders, entry_of_run
-from recsim_train.results.interval import interval, of_summary, tie
-from recsim_train.results.row import Row, row_from
+from recsim_train.results.row import Row, interval, of_summary, row_from, tie
 
 NARROWER = 1.645 / 1.96
 """90 % are narrower than 95 % by the normal distribution."""

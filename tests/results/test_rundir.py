@@ -412,7 +412,7 @@ def test_effects_whose_bytes_depend_on_the_data(factory: Any) -> None:
 
 
 def test_commands_are_kept_without_folders(monkeypatch: Any, tmp_path: Path) -> None:
-    from recsim_train.results.commands import repeatable
+    from recsim_train.results.environment import repeatable
 
     monkeypatch.chdir(tmp_path)
     command = ["recsim-train", "run", str(tmp_path / "e.yaml"), "--out", "x", "--out=y", "--json"]

@@ -14,7 +14,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed
 from recsim_train.executor.process import launch
 from recsim_train.results.rundir import read_run
-from recsim_train.session.caller import Caller
+from recsim_train.session.job import Caller
 from recsim_train.trace.record import Outcome
 
 ROOT = Path(__file__).parents[2]

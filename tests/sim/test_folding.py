@@ -17,7 +17,7 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import SHORT, at
 from recsim_train.evaluate.simulations import representatives, settling
 from recsim_train.placement.plan import Plan
-from recsim_train.results.interval import interval
+from recsim_train.results.row import interval
 from recsim_train.results.statistics import Z95
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.simulated_run import SimulatedRun, after

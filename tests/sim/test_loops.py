@@ -16,8 +16,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.config.experiment import Recovery
 from recsim_train.config.topology import Failures
 from recsim_train.placement.plan import Plan
-from recsim_train.results.figures import document_of, summary_of
-from recsim_train.results.summary import summarise
+from recsim_train.results.summary import document_of, summarise, summary_of
 from recsim_train.sim.jitter import Jitter
 from recsim_train.sim.runtime import DeadlockError
 from recsim_train.strategy.base import (

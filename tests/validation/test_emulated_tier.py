@@ -13,16 +13,15 @@ import pytest
 import recsim_train
 from recsim_train.config.experiment import Validation
 from recsim_train.executor.emulation import capacity
-from recsim_train.results.figures import Summary
 from recsim_train.results.row import Row
-from recsim_train.results.summary import summarise
+from recsim_train.results.summary import Summary, summarise
 from recsim_train.results.undisturbed import broken
 from recsim_train.trace.facts import Emulated, Facts, Slept
 from recsim_train.trace.ledger import Ledger, MachineUse
 from recsim_train.validation.configurations import emulated_regime as regime
 from recsim_train.validation.configurations import key_of, label_of
+from recsim_train.validation.fidelity import sound
 from recsim_train.validation.folder import ValidationFolder
-from recsim_train.validation.gates import sound
 from recsim_train.validation.page import write
 from tests.commands import command, started
 from tests.executor.test_emulation import refused

@@ -6,8 +6,7 @@ import pytest
 
 from recsim_train.config.experiment import Gates
 from recsim_train.validation.configurations import Measured, Predicted
-from recsim_train.validation.fidelity import Fidelity, fidelity
-from recsim_train.validation.gates import Gate, judge
+from recsim_train.validation.fidelity import Fidelity, Gate, fidelity, judge
 
 
 def found(

@@ -32,15 +32,13 @@ from recsim_train.report.terminal import show
 from recsim_train.results.environment import machine_name
 from recsim_train.results.folder import newest_first
 from recsim_train.results.row import Row
-from recsim_train.session.caller import Caller
-from recsim_train.session.job import Job
+from recsim_train.session.job import Caller, Job
 from recsim_train.trace.facts import Diverged
 from recsim_train.trace.ledger import share_around
 from recsim_train.validation import folder as results
 from recsim_train.validation import making as validation
 from recsim_train.validation.configurations import row_document, speeds_at_calibration
-from recsim_train.validation.fidelity import fidelity
-from recsim_train.validation.gates import judge
+from recsim_train.validation.fidelity import fidelity, judge
 from recsim_train.validation.page import Validated
 
 ROOT = Path(__file__).parents[2]

@@ -29,8 +29,7 @@ from recsim_train.results.row import COMPLETE
 from recsim_train.session.job import Job
 from recsim_train.validation import making as validation
 from recsim_train.validation.configurations import Measured, Predicted, key_of, predicted
-from recsim_train.validation.fidelity import Fidelity, fidelity
-from recsim_train.validation.gates import judge
+from recsim_train.validation.fidelity import Fidelity, fidelity, judge
 from recsim_train.workload.operations import cost, seconds
 from recsim_train.workload.signature import signature
 from tests.simulated import operations_of
