@@ -33,7 +33,7 @@ from recsim_train.data.log import PIECE
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.transport import reading_of, shareable
+from recsim_train.placement.transport import BATCH_MESSAGES, reading_of, shareable
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import (
     DENSE,
@@ -88,13 +88,11 @@ class _Asking(NamedTuple):
     requests: dict[str, int]
     """By the role that serves them."""
     messages: int
-    over_gloo: int
-    """The same, where the header of a request with content travels alone."""
 
 
 _ASKING: dict[Literal["dense", "embedding"], _Asking] = {
-    "dense": _Asking(6, {"dense_server": 2, "embedding_server": 1}, 5, 7),
-    "embedding": _Asking(4, {"embedding_server": 2}, 3, 5),
+    "dense": _Asking(6, {"dense_server": 2, "embedding_server": 1}, 5),
+    "embedding": _Asking(4, {"embedding_server": 2}, 3),
 }
 RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
     ("dense", Setting(8, 4, (512, 512), (768, 768), (96,), 4 * MEBI), 96, 341),
@@ -116,17 +114,27 @@ or more: one of 0.4 s keeps a sixth fewer cores busy than a longer one of the sa
 pieces of its file (`recsim_train.data.log.PIECE`), four or more: they are decoded at one go."""
 _REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
 """Prices."""
-_WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
+
+
+class Way(NamedTuple):
+    """How requests and batches travel in a run."""
+
+    shared_memory: bool = True
+    readers: int = 0
+    """Processes that make the batches and send them; else threads beside the loops do."""
+
+
+_WAYS = Way(), Way(shared_memory=False), Way(readers=1)
 _OTHER_WAYS = 2
 """Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
 _GROUPS = 8
 """Row groups of a file, at least."""
-_QUICK: tuple[tuple[int, Execution, int], ...] = (
+_QUICK: tuple[tuple[int, Way, int], ...] = (
     (0, _WAYS[0], 2), (1, _WAYS[0], 2), (3, _WAYS[0], 2), (4, _WAYS[0], 2),
     (0, _WAYS[1], 4), (1, _WAYS[2], 4),
 )  # fmt: skip
-"""(which of `RUNS`, how its requests travel, how many times shorter) of a quick calibration: so
-many travel as users' do that prices which are asked for everywhere show how they scatter."""
+"""(which of `RUNS`, in which way, how many times shorter) of a quick calibration: so many go the
+usual way that prices which are asked for everywhere show how they scatter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,7 @@ class Talked:
     """What one iteration of one loop handles, and CPU seconds of all processes for it."""
 
     work: dict[str, float]
-    """``message`` or ``gloo_message``, ``wire_byte``: counted at each of their two ends;
+    """``message``, ``gloo_message``, ``wire_byte``: counted at each of their two ends;
     ``shared_byte``: copied."""
     transport: float
     calls: dict[str, float]
@@ -142,8 +150,8 @@ class Talked:
     kind of server, by the name of its price."""
     moved: float
     """Bytes that a step moves through the caches."""
-    read: Observation
-    """What making one batch took."""
+    read: Observation | None
+    """What making one batch took; None where readers are processes of their own."""
     own: OwnRun | None = None
     """To hold a prediction against."""
 
@@ -154,18 +162,18 @@ def runs_of(*, quick: bool) -> int:
 
 
 def own_runs_of(*, quick: bool) -> int:
-    """How many of them a prediction is held against: those that travel as users' do."""
-    return sum(execution == _WAYS[0] for _, execution, _ in _runs(quick=quick))
+    """How many of them a prediction is held against: those that go the usual way."""
+    return sum(way == _WAYS[0] for _, way, _ in _runs(quick=quick))
 
 
-def _runs(*, quick: bool) -> Sequence[tuple[int, Execution, int]]:
-    """(which of `RUNS`, how its requests travel, how many times shorter)."""
+def _runs(*, quick: bool) -> Sequence[tuple[int, Way, int]]:
+    """(which of `RUNS`, in which way, how many times shorter)."""
     if quick:
         return _QUICK
     return [
-        (number, execution, 1)
+        (number, way, 1)
         for number in range(len(RUNS))
-        for execution in (_WAYS if number < _OTHER_WAYS else _WAYS[:1])
+        for way in (_WAYS if number < _OTHER_WAYS else _WAYS[:1])
     ]
 
 
@@ -175,14 +183,14 @@ def trainers_on(cores: int) -> int:
 
 
 def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[Talked]:
-    """One run for each kind of request and each way that it can travel."""
+    """One run for each kind of request and each way."""
     found = []
     trainers = trainers_on(cores)
     with known(Talk):
-        for number, execution, shorter in _runs(quick=quick):
+        for number, way, shorter in _runs(quick=quick):
             asks, _, _, steps = RUNS[number]
-            run = run_of(number, trainers, steps // shorter, folder, execution)
-            found.append(_talked(run, asks, execution))
+            run = run_of(number, trainers, steps // shorter, folder, way)
+            found.append(_talked(run, asks, way))
             tick()
     return found
 
@@ -193,15 +201,13 @@ def write_log(path: Path, model: Model, seed: int, loops: int) -> None:
     write_generated(path, model, Synthetic(rows=rows, seed=seed), rows, group=PIECE)
 
 
-def run_of(
-    number: int, trainers: int, steps: int, folder: Path, execution: Execution
-) -> Experiment:
+def run_of(number: int, trainers: int, steps: int, folder: Path, way: Way = _WAYS[0]) -> Experiment:
     """The experiment of one of `RUNS`, whose rows lie in the folder."""
     asks, setting, batch, _ = RUNS[number]
     path = folder / f"talk-{number}.parquet"
     if not path.exists():
         write_log(path, setting.model(), 43, trainers)
-    return experiment(asks, setting, batch, trainers, steps, path, execution)
+    return experiment(asks, setting, batch, trainers, steps, path, way)
 
 
 @contextmanager
@@ -214,7 +220,7 @@ def known(strategy: type[Strategy]) -> Iterator[None]:
         registry.forget(strategy)
 
 
-def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Execution) -> Talked:
+def _talked(run: Experiment, asks: Literal["dense", "embedding"], way: Way) -> Talked:
     plan, outcome = outcome_of(run)
     ledger = outcome.facts.ledger
     assert ledger is not None
@@ -226,15 +232,22 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Exe
     }
     calls["effect"] = ledger.spent(RUNTIME) / (asking.effects * iterations)
     calls["asking"] = ledger.spent(ASKING) / (sum(asking.requests.values()) * iterations)
-    gloo = execution.transport == "gloo"
-    sent = {"gloo_message": 2.0 * asking.over_gloo} if gloo else {"message": 2.0 * asking.messages}
-    shares = execution.shared_memory and not gloo
-    work = _bytes(_payloads(run, asks), shares=shares) | sent
-    # as users' runs travel; what other ways cost has prices of its own
-    own = OwnRun.of(plan, outcome) if execution == Execution() else None
+    work = _bytes(_payloads(run, asks), shares=way.shared_memory)
+    work["message"] = 2.0 * asking.messages
+    if way.readers:
+        work["gloo_message"] = 2.0 * BATCH_MESSAGES
+        work["wire_byte"] += 2.0 * _fed(outcome) / iterations
+    # the usual way; what the others cost has prices of its own
+    own = OwnRun.of(plan, outcome) if way == _WAYS[0] else None
     moved = moved_bytes(run.model, plan.examples)
     transport = ledger.spent(TRANSPORT) / iterations
-    return Talked(work, transport, calls, moved, read_of(plan, ledger), own)
+    read = None if way.readers else read_of(plan, ledger)
+    return Talked(work, transport, calls, moved, read, own)
+
+
+def _fed(outcome: Outcome) -> int:
+    """Bytes of the batches that readers have sent in counted iterations."""
+    return sum(total.bytes for key, total in outcome.totals.items() if key.name == "reader")
 
 
 def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
@@ -295,9 +308,10 @@ def experiment(
     trainers: int,
     steps: int,
     path: Path,
-    execution: Execution,
+    way: Way = _WAYS[0],
 ) -> Experiment:
     """A run of `Talk` that reads a file."""
-    roles = Roles(trainers=trainers, embedding_servers=1, dense_servers=1)
+    roles = Roles(trainers=trainers, embedding_servers=1, dense_servers=1, readers=way.readers)
     choice = StrategyChoice(kind=Talk.kind, options={"asks": asks})
+    execution = Execution(shared_memory=way.shared_memory)
     return grid.run(setting, batch, steps, path, roles, choice, execution=execution)

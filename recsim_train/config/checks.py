@@ -370,6 +370,20 @@ def write_out_recovery(raw: object, mistakes: Mistakes) -> object:
     return {k: v for k, v in raw.items() if k not in _RENAMED and str(v) not in _RENAMED}
 
 
+def write_out_execution(raw: object, mistakes: Mistakes) -> object:
+    """Without what is gone by now; named where it would say something else."""
+    if not isinstance(raw, dict):
+        return raw
+    if raw.get("transport", "tcp") != "tcp":
+        mistakes.add(
+            ("execution", "transport"),
+            "unknown key; requests go over connections of recsim-train's own, and no more over "
+            "gloo: leave it out",
+            at_key=True,
+        )
+    return {key: value for key, value in raw.items() if key != "transport"}
+
+
 def check_recovery(experiment: Experiment, mistakes: Mistakes) -> None:
     """Checkpoints where they are needed."""
     recovery, path = experiment.recovery, ("checkpoint", "every")

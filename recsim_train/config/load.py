@@ -17,6 +17,7 @@ from recsim_train.config.checks import (
     check_recovery,
     check_size,
     write_out_data,
+    write_out_execution,
     write_out_recovery,
 )
 from recsim_train.config.experiment import Data, Experiment, Model, Validation
@@ -167,6 +168,8 @@ def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistake
     data = _without_empty_sections(Experiment, document.data)
     if "data" in data:
         data["data"] = write_out_data(data["data"], mistakes)
+    if "execution" in data:
+        data["execution"] = write_out_execution(data["execution"], mistakes)
     if "recovery" in data:
         data["recovery"] = write_out_recovery(data["recovery"], mistakes)
     model = write_out_model(data.pop("model", None), data.get("data"), mistakes)

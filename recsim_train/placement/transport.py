@@ -1,7 +1,6 @@
 """How requests travel, and what readers make at a time, as far as both worlds must agree on it.
 
-Over TCP a request is one message, its head and its payload, and an answer another one. Over gloo a
-head is a message of its own, and an answer is its payload alone.
+A request is one message, its head and its payload, and an answer another one.
 """
 
 from __future__ import annotations
@@ -24,6 +23,10 @@ SHARED_LEAST = 8 << 10
 """Bytes of the smallest payload that goes through shared memory."""
 ACKNOWLEDGEMENT_BYTES = 8
 """Of an answer that says only that the request is done; not payload."""
+BATCH_MESSAGES = 2 + 1.6
+"""What a batch of a reader process takes at either end, in messages over gloo: its size and its
+content are one each, and packing a batch, or taking it apart, takes what 1.6 do: 140 to 200
+microseconds where a message took 85 to 105, by clocks in runs of 9 and of 26 tables."""
 _NUMBERS = 5
 """Of the longest header, 8 bytes each, beside one count for each slice of the shard."""
 _SIZE_BYTES = 8
@@ -55,8 +58,6 @@ def header_bytes(plan: Plan) -> int:
 
 def heads_of(plan: Plan) -> Heads:
     """Bytes before a request's payload and before an answer's."""
-    if plan.experiment.execution.transport == "gloo":
-        return Heads(_SIZE_BYTES + header_bytes(plan), 0)
     return Heads(_SIZE_BYTES + _SHARD_BYTES + header_bytes(plan), _SIZE_BYTES)
 
 

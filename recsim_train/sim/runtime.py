@@ -15,7 +15,7 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import CacheSteps
 from recsim_train.placement.hosts import kinds_of
-from recsim_train.placement.plan import Plan
+from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import Heads, heads_of
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
@@ -28,7 +28,7 @@ from recsim_train.sim.messages.dense import DenseRuntime
 from recsim_train.sim.messages.embedding import EmbeddingRuntime
 from recsim_train.sim.messages.readers import Readers
 from recsim_train.sim.messages.services import Service
-from recsim_train.sim.messages.serving import Connection, Rendezvous, ServingThread
+from recsim_train.sim.messages.serving import Connection
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
 from recsim_train.sim.queues import LoopBarrier, LoopProgress, LoopQueue
@@ -182,20 +182,18 @@ class Runtime:
         return loops
 
     def _serve(self, loop: LoopState, heads: Heads) -> None:
-        """Start its threads at shards: one for each shard, over TCP one for each process."""
-        over_tcp = self.plan.experiment.execution.transport == "tcp"
-        made: dict[object, ServingThread] = {}
+        """Connect it to the processes with shards that it asks."""
+        made: dict[Instance, Connection] = {}
         services: list[Service[Any]] = [*self.embedding.values(), *self.dense.values()]
         for service in services:
             for shard, host in zip(service.shards, service.hosts, strict=True):
                 if service.own or host is loop.process:
                     continue
-                key = shard.host if over_tcp else (service.name, shard.index)
-                if key not in made:
-                    start = Connection if over_tcp else Rendezvous
-                    name = loop.name if over_tcp else f"{loop.name}.{service.name}[{shard.index}]"
-                    made[key] = start(self.machines, self.pricing, heads, loop.process, host, name)
-                loop.serving[service.name, shard.index] = made[key]
+                if shard.host not in made:
+                    made[shard.host] = Connection(
+                        self.machines, self.pricing, heads, loop.process, host, loop.name
+                    )
+                loop.serving[service.name, shard.index] = made[shard.host]
 
     # ------------------------------------------------------------------ running
 

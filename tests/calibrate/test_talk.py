@@ -33,13 +33,13 @@ def of_one_iteration(outcome: Outcome) -> tuple[int, int, list[int]]:
 
 
 @pytest.mark.parametrize(("asks", "setting", "batch", "steps"), talk.RUNS[:2])
-@pytest.mark.parametrize("execution", talk._WAYS, ids=["shared", "tcp", "gloo"])
+@pytest.mark.parametrize("way", talk._WAYS, ids=["shared", "apart", "reader"])
 def test_it_counts_what_both_worlds_do(
-    asks: str, setting: object, batch: int, steps: int, execution: object, tmp_path: Path
+    asks: str, setting: object, batch: int, steps: int, way: talk.Way, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.parquet"
     write_generated(path, setting.model(), Synthetic(rows=4000, seed=1), 4000)
-    run = talk.experiment(asks, setting, batch, 2, STEPS, path, execution)
+    run = talk.experiment(asks, setting, batch, 2, STEPS, path, way)
     run = run.model_copy(
         update={"training": run.training.model_copy(update={"warmup_steps": 1, "batch_size": 32})}
     )
@@ -55,6 +55,8 @@ def test_it_counts_what_both_worlds_do(
         assert effects == asking.effects
         assert served == sum(asking.requests.values())
         assert sum(moved) == sum(sizes)
+    assert talk._fed(real) == talk._fed(predicted)
+    assert (talk._fed(real) > 0) == (way.readers > 0)
     assert "talk" not in strategies()
 
 
