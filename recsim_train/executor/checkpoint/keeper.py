@@ -40,9 +40,8 @@ from recsim_train.checkpoints.manifest import (
     prune,
 )
 from recsim_train.config.errors import UserError
+from recsim_train.executor.checkpoint.files import MemoryBlock, bytes_of, snapshot, write
 from recsim_train.executor.checkpoint.halts import Halts
-from recsim_train.executor.checkpoint.memory import MemoryBlock, bytes_of, snapshot
-from recsim_train.executor.checkpoint.writing import write
 from recsim_train.executor.process.attend import in_thread
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.trace.facts import CheckpointMade
