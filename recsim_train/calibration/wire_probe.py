@@ -23,7 +23,7 @@ from recsim_train.executor.process.attend import schedule
 from recsim_train.executor.values import RealBlock, RealParts
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.transport import heads_of
+from recsim_train.placement.transport import ANSWER_HEAD, request_head
 
 _TIMEOUT = timedelta(seconds=60)
 _SIZES = (64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
@@ -180,9 +180,9 @@ def _talk(end: End, size: int, count: int) -> dict[str, float]:
 
     ``messages``, ``bytes``: that each end sends or receives in one round trip.
     """
-    back, heads = size or 8, heads_of(small_plan())
+    back, heads = size or 8, request_head(small_plan()) + ANSWER_HEAD
     wall, cpu = _timed(lambda repeats: _do(end, size, repeats, back), count)
-    return {"messages": 2, "bytes": size + back + sum(heads), "wall": wall, "cpu": cpu}
+    return {"messages": 2, "bytes": size + back + heads, "wall": wall, "cpu": cpu}
 
 
 def _streams(ends: Sequence[End], size: int, count: int) -> list[float]:

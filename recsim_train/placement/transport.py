@@ -5,8 +5,6 @@ A request is one message, its head and its payload, and an answer another one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.formats import GENERATED, source_of
 from recsim_train.placement.plan import Instance, Plan
@@ -29,15 +27,9 @@ content are one each, and packing a batch, or taking it apart, takes what 1.6 do
 microseconds where a message took 85 to 105, by clocks in runs of 9 and of 26 tables."""
 _NUMBERS = 5
 """Of the longest header, 8 bytes each, beside one count for each slice of the shard."""
-_SIZE_BYTES = 8
+ANSWER_HEAD = 8
+"""Bytes before an answer's payload: its size."""
 _SHARD_BYTES = 8
-
-
-class Heads(NamedTuple):
-    """Bytes of a message beside its payload."""
-
-    request: int
-    answer: int
 
 
 def shareable(size: int) -> bool:
@@ -56,9 +48,9 @@ def header_bytes(plan: Plan) -> int:
     return 8 * (_NUMBERS + max([len(shard.slices) for shard in shards], default=0))
 
 
-def heads_of(plan: Plan) -> Heads:
-    """Bytes before a request's payload and before an answer's."""
-    return Heads(_SIZE_BYTES + _SHARD_BYTES + header_bytes(plan), _SIZE_BYTES)
+def request_head(plan: Plan) -> int:
+    """Bytes before a request's payload: its size, which shard is asked, and the header."""
+    return ANSWER_HEAD + _SHARD_BYTES + header_bytes(plan)
 
 
 def positions_of(plan: Plan, reader: Instance | None) -> list[int]:

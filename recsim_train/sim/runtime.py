@@ -16,7 +16,7 @@ from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import CacheSteps
 from recsim_train.placement.hosts import kinds_of
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.placement.transport import Heads, heads_of
+from recsim_train.placement.transport import request_head
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.machines import Machines
@@ -172,16 +172,16 @@ class Runtime:
         meeting = {member.name for member in members if member.trainer < simulated}
         if len(plan.together) == 1:
             meeting |= {loop.name for loop in plan.training}
-        jitter, heads = self.machines.jitter, heads_of(plan)
+        jitter, head = self.machines.jitter, request_head(plan)
         for state in loops:
             others = self.folding.standing(state.loop.trainer) - 1
             if others and state.name in meeting:
                 draw = jitter.draws(state.process.name, f"{state.label}/others")
                 state.lateness = None if draw is None else Lateness(draw, others)
-            self._serve(state, heads)
+            self._serve(state, head)
         return loops
 
-    def _serve(self, loop: LoopState, heads: Heads) -> None:
+    def _serve(self, loop: LoopState, head: int) -> None:
         """Connect it to the processes with shards that it asks."""
         made: dict[Instance, Connection] = {}
         services: list[Service[Any]] = [*self.embedding.values(), *self.dense.values()]
@@ -191,7 +191,7 @@ class Runtime:
                     continue
                 if shard.host not in made:
                     made[shard.host] = Connection(
-                        self.machines, self.pricing, heads, loop.process, host, loop.name
+                        self.machines, self.pricing, head, loop.process, host, loop.name
                     )
                 loop.serving[service.name, shard.index] = made[shard.host]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, BUFFER_BYTES, Heads
+from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, ANSWER_HEAD, BUFFER_BYTES
 from recsim_train.sim.accounts import Chain
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.host.machines import Machines
@@ -143,13 +143,14 @@ class Connection:
         self,
         machines: Machines,
         pricing: Pricing,
-        heads: Heads,
+        head: int,
         client: Process,
         host: Process,
         name: str,
     ) -> None:
-        """``name``: by which the thread keeps its core."""
-        self._machines, self._pricing, self._heads = machines, pricing, heads
+        """``head``: bytes before a request's payload; ``name``: by which the thread keeps its
+        core."""
+        self._machines, self._pricing, self._head = machines, pricing, head
         self._client = client
         self._thread = Thread(host, "server", name)
         self._inbox = Mailbox(machines.engine)
@@ -162,7 +163,7 @@ class Connection:
         clock = self._machines.engine.clock
         request.sent = clock()
         copies = 0 if request.uncopied else 1
-        moving = self._there.move(request.payload, self._heads.request, copies)
+        moving = self._there.move(request.payload, self._head, copies)
         request.arrived, request.moving = moving.arrived, moving.alone
         taken, alone = moving.taken, moving.until_taken
         self._inbox.put(request)
@@ -200,7 +201,7 @@ class Connection:
                 working += more
                 yield served
             if answers:
-                head = self._heads.answer + (0 if request.answer else ACKNOWLEDGEMENT_BYTES)
+                head = ANSWER_HEAD + (0 if request.answer else ACKNOWLEDGEMENT_BYTES)
                 back = self._back.move(request.answer, head, 2 if request.gathered else 1)
                 moving = request.moving + back.alone
                 told = partial(_answered, request, working, moving, waited, engine.clock)
