@@ -10,6 +10,7 @@ subtracted.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
 from recsim_train.trace.ledger import ASKING, READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost
-from recsim_train.workload.shape import dense_parameters, moved_bytes
+from recsim_train.workload.shape import moved_bytes
 
 
 @dataclass
@@ -81,19 +82,6 @@ class Talk(Strategy):
                 await Update(EMBEDDING, gradients.rows)
 
 
-class _Asking(NamedTuple):
-    """Of one iteration of a `Talk`, with one server of each kind."""
-
-    effects: int
-    requests: dict[str, int]
-    """By the role that serves them."""
-    messages: int
-
-
-_ASKING: dict[Literal["dense", "embedding"], _Asking] = {
-    "dense": _Asking(6, {"dense_server": 2, "embedding_server": 1}, 5),
-    "embedding": _Asking(4, {"embedding_server": 2}, 3),
-}
 RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
     ("dense", Setting(8, 4, (512, 512), (768, 768), (96,), 4 * MEBI), 96, 341),
     ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI, features=2), 224, 512),
@@ -188,9 +176,9 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
     trainers = trainers_on(cores)
     with known(Talk):
         for number, way, shorter in _runs(quick=quick):
-            asks, _, _, steps = RUNS[number]
+            steps = RUNS[number][-1]
             run = run_of(number, trainers, steps // shorter, folder, way)
-            found.append(_talked(run, asks, way))
+            found.append(_talked(run, way))
             tick()
     return found
 
@@ -220,23 +208,18 @@ def known(strategy: type[Strategy]) -> Iterator[None]:
         registry.forget(strategy)
 
 
-def _talked(run: Experiment, asks: Literal["dense", "embedding"], way: Way) -> Talked:
+def _talked(run: Experiment, way: Way) -> Talked:
     plan, outcome = outcome_of(run)
     ledger = outcome.facts.ledger
     assert ledger is not None
     iterations = run.training.steps * run.roles.trainers
-    asking = _ASKING[asks]
+    effects, asked, served = _counts(outcome)
     calls = {
-        _REQUEST_OF[role]: ledger.spent(REQUESTS, role) / (count * iterations)
-        for role, count in asking.requests.items()
+        _REQUEST_OF[role]: ledger.spent(REQUESTS, role) / count for role, count in served.items()
     }
-    calls["effect"] = ledger.spent(RUNTIME) / (asking.effects * iterations)
-    calls["asking"] = ledger.spent(ASKING) / (sum(asking.requests.values()) * iterations)
-    work = _bytes(_payloads(run, asks), shares=way.shared_memory)
-    work["message"] = 2.0 * asking.messages
-    if way.readers:
-        work["gloo_message"] = 2.0 * BATCH_MESSAGES
-        work["wire_byte"] += 2.0 * _fed(outcome) / iterations
+    calls["effect"] = ledger.spent(RUNTIME) / effects
+    calls["asking"] = ledger.spent(ASKING) / asked
+    work = {name: units / iterations for name, units in _moved(outcome, way).items()}
     # the usual way; what the others cost has prices of its own
     own = OwnRun.of(plan, outcome) if way == _WAYS[0] else None
     moved = moved_bytes(run.model, plan.examples)
@@ -245,9 +228,35 @@ def _talked(run: Experiment, asks: Literal["dense", "embedding"], way: Way) -> T
     return Talked(work, transport, calls, moved, read, own)
 
 
-def _fed(outcome: Outcome) -> int:
-    """Bytes of the batches that readers have sent in counted iterations."""
-    return sum(total.bytes for key, total in outcome.totals.items() if key.name == "reader")
+def _counts(outcome: Outcome) -> tuple[int, int, Counter[str]]:
+    """(effects of loops, those that ask servers, requests by the role that serves them)."""
+    effects = asked = 0
+    served: Counter[str] = Counter()
+    for key, total in outcome.totals.items():
+        role = key.instance.partition("[")[0]
+        if role in _REQUEST_OF:
+            served[role] += total.count
+        elif role == "trainer":
+            effects += total.count
+            asked += total.count if key.name in (EMBEDDING, DENSE) else 0
+    return effects, asked, served
+
+
+def _moved(outcome: Outcome, way: Way) -> dict[str, float]:
+    """Messages and bytes, counted at each of their two ends, and bytes that are copied to share
+    them."""
+    work = dict.fromkeys(("message", "gloo_message", "wire_byte", "shared_byte"), 0.0)
+    for key, total in outcome.totals.items():
+        if key.name == "reader" and total.bytes:
+            work["gloo_message"] += 2.0 * BATCH_MESSAGES * total.count
+            work["wire_byte"] += 2 * total.bytes
+        elif key.name in (EMBEDDING, DENSE) and (total.bytes or not key.effect.startswith("serve")):
+            work["message"] += 2 * total.count
+            if not way.shared_memory or not shareable(total.bytes // total.count):
+                work["wire_byte"] += 2 * total.bytes
+            elif key.effect != "push":  # that goes from where the backward pass has left it
+                work["shared_byte"] += total.bytes
+    return work
 
 
 def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
@@ -271,34 +280,6 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     work = {name: units / scope.batches for name, units in cost(READING, scope).items()}
     work["feed_batch"] = 1.0
     return Observation(READING, work, seconds, spec.model.name)
-
-
-class _Payload(NamedTuple):
-    size: int
-    copies: int = 1
-    """Where memory is shared."""
-
-
-def _payloads(run: Experiment, asks: Literal["dense", "embedding"]) -> list[_Payload]:
-    """Of one iteration's requests and answers."""
-    ids = run.training.batch_size * len(run.model.tables)
-    vectors = 4 * ids * run.model.embedding_dim
-    if asks == "dense":
-        dense = 4 * dense_parameters(run.model)
-        pushed = _Payload(dense, copies=0)  # from where the backward pass has left it
-        return [_Payload(8 * ids), _Payload(vectors), _Payload(dense), pushed]
-    return [_Payload(8 * ids), _Payload(vectors), _Payload(vectors)]
-
-
-def _bytes(payloads: Sequence[_Payload], *, shares: bool) -> dict[str, float]:
-    """Bytes on the wire, counted at both ends, and those that are copied to share them."""
-    work = {"wire_byte": 0.0, "shared_byte": 0.0}
-    for size, copies in payloads:
-        if shares and shareable(size):
-            work["shared_byte"] += copies * size
-        else:
-            work["wire_byte"] += 2 * size
-    return work
 
 
 def experiment(
