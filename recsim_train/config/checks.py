@@ -350,38 +350,28 @@ def _check_traffic(background: Sequence[Traffic], racks: bool, mistakes: Mistake
             )
 
 
-_RENAMED = {
-    "checkpoint_every": "checkpoint.every says it, of real runs too",
-    "checkpoint_write": "recovery.checkpoint_standstill says it",
-    "abort": "it is called stop",
-    "restart_all_from_checkpoint": "it is called restart",
+_RETIRED = {
+    ("execution", "transport"): "requests always go over connections of recsim-train's own",
+    ("recovery", "checkpoint_every"): "checkpoint.every says it, of real runs too",
+    ("recovery", "checkpoint_write"): "recovery.checkpoint_standstill says it",
 }
-"""What was said of checkpoints and policies before, and how it is now."""
+"""Keys of before, and how it is now."""
+_POLICIES = {"abort": "stop", "restart_all_from_checkpoint": "restart"}
+"""Policies of recovery as they were called before, and are now."""
 
 
-def write_out_recovery(raw: object, mistakes: Mistakes) -> object:
-    """Name what is called otherwise by now; without it."""
-    if not isinstance(raw, dict):
-        return raw
-    for key in raw.keys() & _RENAMED.keys():
-        mistakes.add(("recovery", key), f"unknown key; {_RENAMED[key]}", at_key=True)
-    if (policy := str(raw.get("policy"))) in _RENAMED:
-        mistakes.add(("recovery", "policy"), f"unknown policy {policy}; {_RENAMED[policy]}")
-    return {k: v for k, v in raw.items() if k not in _RENAMED and str(v) not in _RENAMED}
-
-
-def write_out_execution(raw: object, mistakes: Mistakes) -> object:
-    """Without what is gone by now; named where it would say something else."""
-    if not isinstance(raw, dict):
-        return raw
-    if raw.get("transport", "tcp") != "tcp":
-        mistakes.add(
-            ("execution", "transport"),
-            "unknown key; requests go over connections of recsim-train's own, and no more over "
-            "gloo: leave it out",
-            at_key=True,
-        )
-    return {key: value for key, value in raw.items() if key != "transport"}
+def write_out_retired(data: dict[str, Any], mistakes: Mistakes) -> None:
+    """Take out of an experiment what is gone or has another name by now, and say so."""
+    for (name, key), now in _RETIRED.items():
+        section = data.get(name)
+        if isinstance(section, dict) and key in section:
+            mistakes.add((name, key), f"unknown key; {now}", at_key=True)
+            data[name] = {k: v for k, v in section.items() if k != key}
+    recovery = data.get("recovery")
+    if isinstance(recovery, dict) and (policy := str(recovery.get("policy"))) in _POLICIES:
+        now = _POLICIES[policy]
+        mistakes.add(("recovery", "policy"), f"unknown policy {policy}; it is called {now}")
+        data["recovery"] = {k: v for k, v in recovery.items() if k != "policy"}
 
 
 def check_recovery(experiment: Experiment, mistakes: Mistakes) -> None:

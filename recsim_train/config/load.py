@@ -17,8 +17,7 @@ from recsim_train.config.checks import (
     check_recovery,
     check_size,
     write_out_data,
-    write_out_execution,
-    write_out_recovery,
+    write_out_retired,
 )
 from recsim_train.config.experiment import Data, Experiment, Model, Validation
 from recsim_train.config.options import Schemas, write_out_strategies
@@ -168,10 +167,7 @@ def check_experiment(document: YamlDocument, schemas: Schemas, mistakes: Mistake
     data = _without_empty_sections(Experiment, document.data)
     if "data" in data:
         data["data"] = write_out_data(data["data"], mistakes)
-    if "execution" in data:
-        data["execution"] = write_out_execution(data["execution"], mistakes)
-    if "recovery" in data:
-        data["recovery"] = write_out_recovery(data["recovery"], mistakes)
+    write_out_retired(data, mistakes)
     model = write_out_model(data.pop("model", None), data.get("data"), mistakes)
     strategies = write_out_strategies(data.pop("strategy", None), schemas, mistakes)
     if "strategies" in data:

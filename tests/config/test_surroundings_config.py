@@ -296,18 +296,17 @@ def test_bad_recoveries_are_explained(tmp_path: Path, recovery: str, fragment: s
     assert fragment in str(caught.value)
 
 
+@pytest.mark.parametrize("transport", ["tcp", "gloo"])
 @pytest.mark.parametrize("how", ["file", "argument"])
-def test_that_requests_went_over_gloo_once_is_explained(tmp_path: Path, how: str) -> None:
+def test_that_requests_had_a_choice_of_transport_is_explained(
+    tmp_path: Path, how: str, transport: str
+) -> None:
     path = tmp_path / "e.yaml"
-    for transport in ("tcp", "gloo"):
-        more = f"\nexecution: {{transport: {transport}}}" if how == "file" else ""
-        path.write_text(RECOVERY % "{}" + more, encoding="utf-8")
-        sets = [f"execution.transport={transport}"] if how == "argument" else []
-        if transport == "tcp":  # as files of before may say
-            load_points(path, sets, schemas())
-        else:
-            with pytest.raises(ConfigErrors, match="requests go over connections of recsim-train"):
-                load_points(path, sets, schemas())
+    more = f"\nexecution: {{transport: {transport}}}" if how == "file" else ""
+    path.write_text(RECOVERY % "{}" + more, encoding="utf-8")
+    sets = [f"execution.transport={transport}"] if how == "argument" else []
+    with pytest.raises(ConfigErrors, match="unknown key; requests always go over connections"):
+        load_points(path, sets, schemas())
 
 
 @pytest.mark.parametrize(
