@@ -277,7 +277,8 @@ class Port:
         self._listener, self._client, self._peer = listener, client, peer
         self._answerer: Answerer | None = None
         self.head_bytes = 0
-        """Bytes that requests and answers had so far beside their payload."""
+        """Bytes that requests and answers had so far beside their payload; an acknowledgement has
+        none."""
 
     def next_request(self) -> tuple[int, bytes, int]:
         """Wait, as long as the client lives, for the next request: index of the shard, header,
@@ -300,7 +301,9 @@ class Port:
     def answer(self, tensor: Tensor) -> None:
         """Send an answer."""
         assert self._answerer is not None
-        if tensor.numel():
+        if tensor is wire.ACKNOWLEDGED:
+            self.head_bytes += HEAD_BYTES + len(_ACKNOWLEDGED)
+            self._answerer.answer(_ACKNOWLEDGED)
+        elif tensor.numel():
             self.head_bytes += HEAD_BYTES
-            said = tensor is wire.ACKNOWLEDGED
-            self._answerer.answer(_ACKNOWLEDGED if said else memory_of(tensor.contiguous()))
+            self._answerer.answer(memory_of(tensor.contiguous()))

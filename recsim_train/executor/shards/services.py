@@ -271,8 +271,8 @@ class Serving:
         self.talks = {k: ShardTalk(s, trainer, s.rules) for k, s in servers.items()}
         self._at: wire.ShardRequest | None = None
         """The request at hand."""
-        self.header_bytes = self.acknowledged = 0
-        """What travelled beside payload so far; what of it were acknowledgements."""
+        self.header_bytes = 0
+        """What travelled beside payload so far."""
 
     @property
     def waiting(self) -> str:
@@ -308,10 +308,8 @@ class Serving:
         answer = talk.answer(request, request.unpack(talk.rules, payload))
         if answer is not None:
             self.port.answer(answer)
-        sent = 0 if answer is None else answer.nbytes
-        if answer is wire.ACKNOWLEDGED:
-            self.acknowledged, sent = self.acknowledged + sent, 0
-        self.header_bytes = self.port.head_bytes + self.acknowledged
+        sent = 0 if answer is None or answer is wire.ACKNOWLEDGED else answer.nbytes
+        self.header_bytes = self.port.head_bytes
         if request.iteration >= 0:
             effect, times = f"serve_{request.effect}", (begin, self.clock())
             where = (self.instance, self.client, request.iteration)
