@@ -44,7 +44,7 @@ from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.link import connections
 from recsim_train.executor.link.connections import ClientListener, connect
-from recsim_train.executor.link.transport import Key, Port, ServiceKind, address_said
+from recsim_train.executor.link.transport import Key, Port, address_said
 from recsim_train.executor.part import LostPeerError, ProcessPart, Reading
 from recsim_train.executor.process import agreement, parting
 from recsim_train.executor.process.entry import describe
@@ -187,10 +187,10 @@ def shard(plan: Plan) -> Iterator[tuple[socket.socket, list[BaseException | None
     """A client's raw connection to a thread that serves it, and how that ends."""
     assert plan.embedding is not None
     servers: dict[Key, EmbeddingServer | DenseServer] = {
-        (ServiceKind.EMBEDDING, 0): EmbeddingServer(plan, plan.embedding.shards[0])
+        ("embedding", 0): EmbeddingServer(plan, plan.embedding.shards[0])
     }
     if plan.dense is not None:
-        servers[ServiceKind.DENSE, 0] = DenseServer(plan, plan.dense.shards[0])
+        servers["dense", 0] = DenseServer(plan, plan.dense.shards[0])
     listener = ClientListener("127.0.0.1", TOKEN, [0], 8 + header_bytes(plan))
     asker = connect(listener.address, TOKEN, 0, LIMIT)
     port = Port(listener, 0, "trainer[0]")

@@ -27,7 +27,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor.link import connections
-from recsim_train.executor.link.transport import ServiceKind, Transport
+from recsim_train.executor.link.transport import Transport
 from recsim_train.executor.process.role import first_shard
 from recsim_train.executor.shards import wire
 from recsim_train.executor.shards.services import EmbeddingServer, Serving
@@ -292,7 +292,7 @@ def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> No
         for client in clients:
             recorder = Recorder(warmup=0, steps=1 << 30, max_spans=1)
             who = f"trainer[{client}].worker[0]", client
-            port, held = transport.port(client, 0), {(ServiceKind.EMBEDDING, index): server}
+            port, held = transport.port(client, 0), {("embedding", index): server}
             serving = Serving("server", *who, port, held, recorder, time.monotonic)
             threading.Thread(target=served, args=[serving], daemon=True).start()
     links = Links(ports, TRAINERS, RATE)

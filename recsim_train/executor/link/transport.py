@@ -15,7 +15,6 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 
 import numpy as np
 import torch
@@ -49,15 +48,8 @@ _SHARD = struct.Struct("<Q")
 _BOOKED = booked(TRANSPORT)
 
 
-class ServiceKind(StrEnum):
-    """Which service a shard belongs to."""
-
-    EMBEDDING = "embedding"
-    DENSE = "dense"
-
-
 Key = tuple[str, int]
-"""A shard: its service and its index."""
+"""A shard: its service, as strategies name it, and its index."""
 
 
 class Connections:

@@ -20,7 +20,7 @@ from recsim_train.executor.checkpoint.keeper import Keeper
 from recsim_train.executor.checkpoint.state import RoleState
 from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
 from recsim_train.executor.link.gloo import Collective
-from recsim_train.executor.link.transport import Key, ServiceKind, Transport
+from recsim_train.executor.link.transport import Key, Transport
 from recsim_train.executor.modelled import ModelledCompute, install
 from recsim_train.executor.part import EmulatedRoles, ProcessPart, Reading
 from recsim_train.executor.pools import make_pool
@@ -41,7 +41,7 @@ from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near, R
 from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.worker import MixCache, Replica, Worker
 from recsim_train.placement.plan import Instance, LoopId, Plan
-from recsim_train.strategy.base import Loop
+from recsim_train.strategy.base import DENSE, EMBEDDING, Loop
 from recsim_train.strategy.registry import create
 from recsim_train.trace.facts import ClockReading, Clocks
 from recsim_train.trace.ledger import COLLECTIVES, RUNTIME, TRANSPORT
@@ -125,10 +125,10 @@ class Role:
         self.servers: dict[Key, EmbeddingServer | DenseServer] = {}
         for rows in plan.embedding.shards if plan.embedding else ():
             if rows.host == instance:
-                self.servers[ServiceKind.EMBEDDING, rows.index] = EmbeddingServer(plan, rows)
+                self.servers[EMBEDDING, rows.index] = EmbeddingServer(plan, rows)
         for dense in plan.dense.shards if plan.dense else ():
             if dense.host == instance:
-                self.servers[ServiceKind.DENSE, dense.index] = DenseServer(plan, dense)
+                self.servers[DENSE, dense.index] = DenseServer(plan, dense)
         rank, askers = plan.rank(instance), [number for number, _, _ in self._askers()]
         self.transport = Transport(plan, rank, store, self.timeout, askers, peers.labels)
         schedule("SCHED_OTHER")
@@ -174,7 +174,7 @@ class Role:
             (number, name, trainer)
             for number, name, trainer in self.clients
             if not (self.instance.role == "trainer" and trainer == self.instance.index)
-            and any(not own or k[0] == "dense" or number >= loops for k in self.servers)
+            and any(not own or k[0] == DENSE or number >= loops for k in self.servers)
         ]
 
     def serve(self) -> None:
@@ -195,7 +195,7 @@ class Role:
             self.threads.append(serve_in_thread(serving, self.fail))
 
     def _ends(
-        self, number: int, service: ServiceKind, shards: Sequence[EmbeddingRules | DenseRules]
+        self, number: int, service: str, shards: Sequence[EmbeddingRules | DenseRules]
     ) -> list[Any]:
         """Where a client finds shards: in this process, or over a channel to another."""
         ends: list[object] = []
@@ -214,14 +214,14 @@ class Role:
         own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
         shards = [s for s in plan.embedding.shards if not own or s.host == self.instance]
         rules = [EmbeddingRules(plan, shard) for shard in shards]
-        ends = self._ends(number, ServiceKind.EMBEDDING, rules)
+        ends = self._ends(number, EMBEDDING, rules)
         return EmbeddingStub(ends, whole=not own, first=first_shard(plan, number))
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
         rules = [DenseRules(self.plan.experiment, shard) for shard in self.plan.dense.shards]
-        ends = self._ends(number, ServiceKind.DENSE, rules)
+        ends = self._ends(number, DENSE, rules)
         return DenseStub(ends, like, central_order(self.plan), first=first_shard(self.plan, number))
 
     def _context(
