@@ -85,12 +85,12 @@ def trained(plan: Plan, folder: Path) -> tuple[list[Tensor], dict[str, Tensor], 
     replica = torch.empty(0)
     for path in sorted(folder.glob("*.pt")):
         for name, value in torch.load(path, weights_only=True).items():
-            if name.startswith("EMBEDDING"):
+            if name.startswith("embedding"):
                 slices, held = value
                 sizes = [stop - start for _, start, stop, *_ in slices]
                 for (table, start, stop, *_), rows in zip(slices, held.split(sizes), strict=True):
                     tables[table][start:stop] = rows
-            elif name.startswith("DENSE"):
+            elif name.startswith("dense"):
                 dense[name] = value[1]
             elif path.name == "trainer[0].pt":
                 replica = value
