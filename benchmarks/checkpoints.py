@@ -25,8 +25,7 @@ from script import options, table
 
 from recsim_train.checkpoints.manifest import complete, manifest_of
 from recsim_train.config.experiment import Data, Experiment, Model, StrategyChoice, Table
-from recsim_train.executor.checkpoint.memory import MemoryBlock, snapshot
-from recsim_train.executor.checkpoint.writing import write
+from recsim_train.executor.checkpoint.files import MemoryBlock, snapshot, write
 from recsim_train.placement.build import build_plan
 
 DIM, TABLES = 16, 8

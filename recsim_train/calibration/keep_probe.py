@@ -9,9 +9,13 @@ from pathlib import Path
 import torch
 
 from recsim_train.checkpoints.manifest import Manifest, WholeCheckpoint, check
-from recsim_train.executor.checkpoint.memory import MemoryBlock, bytes_of, snapshot
-from recsim_train.executor.checkpoint.source import Source
-from recsim_train.executor.checkpoint.writing import write
+from recsim_train.executor.checkpoint.files import (
+    MemoryBlock,
+    Source,
+    bytes_of,
+    snapshot,
+    write,
+)
 
 _TABLES = ((1 << 20, 16), (1 << 18, 64))
 """(rows, columns) of what a process holds: 64 MiB each, for which new memory is always asked of

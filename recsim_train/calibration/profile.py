@@ -172,7 +172,7 @@ def _work_prices(
     prices.take(fit_kernels(timed))
     calls, law = cooling(talked)
     prices.add(calls)
-    prices.take(fit_reading([*rows, *(run.read for run in talked)], prices))
+    prices.take(fit_reading([*rows, *(run.read for run in talked if run.read is not None)], prices))
     return prices, law
 
 

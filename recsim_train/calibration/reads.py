@@ -21,7 +21,7 @@ from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.config.columns import Column
-from recsim_train.config.experiment import Data, Execution, Experiment, Model, Synthetic
+from recsim_train.config.experiment import Data, Experiment, Model, Synthetic
 from recsim_train.config.formats import FILES, GENERATED
 from recsim_train.data.convert import write_rows
 from recsim_train.data.log import PIECE
@@ -87,7 +87,7 @@ def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) 
 
 
 def _experiment(read: _Planned, path: Path, trainers: int, steps: int) -> Experiment:
-    run = talk.experiment("embedding", read.setting, read.batch, trainers, steps, path, Execution())
+    run = talk.experiment("embedding", read.setting, read.batch, trainers, steps, path)
     # whoever is far ahead when counting begins has little left to do
     data = Data(eval_rows=0, synthetic=_SYNTHETIC, queue_batches=1)
     if read.source != GENERATED:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from recsim_train.data.log import PIECE
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.transport import reading_of, shareable
+from recsim_train.placement.transport import BATCH_MESSAGES, reading_of, shareable
 from recsim_train.strategy import registry
 from recsim_train.strategy.base import (
     DENSE,
@@ -50,10 +51,9 @@ from recsim_train.strategy.base import (
 from recsim_train.strategy.effects import Compute, Lookup, Pull, Push, Update, batches
 from recsim_train.strategy.operations import FORWARD_BACKWARD, LOAD
 from recsim_train.trace.ledger import ASKING, READING, REQUESTS, RUNTIME, TRANSPORT, Ledger
-from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
 from recsim_train.workload.operations import cost
-from recsim_train.workload.shape import dense_parameters, moved_bytes
+from recsim_train.workload.shape import moved_bytes
 
 
 @dataclass
@@ -84,21 +84,6 @@ class Talk(Strategy):
                 await Update(EMBEDDING, gradients.rows)
 
 
-class _Asking(NamedTuple):
-    """Of one iteration of a `Talk`, with one server of each kind."""
-
-    effects: int
-    requests: dict[str, int]
-    """By the role that serves them."""
-    messages: int
-    over_gloo: int
-    """The same, where the header of a request with content travels alone."""
-
-
-_ASKING: dict[Literal["dense", "embedding"], _Asking] = {
-    "dense": _Asking(6, {"dense_server": 2, "embedding_server": 1}, 5, 7),
-    "embedding": _Asking(4, {"embedding_server": 2}, 3, 5),
-}
 RUNS: tuple[tuple[Literal["dense", "embedding"], Setting, int, int], ...] = (
     ("dense", Setting(8, 4, (512, 512), (768, 768), (96,), 4 * MEBI), 96, 341),
     ("embedding", Setting(64, 18, (48,), (32,), (224,), 32 * MEBI, features=2), 224, 512),
@@ -119,19 +104,29 @@ or more: one of 0.4 s keeps a sixth fewer cores busy than a longer one of the sa
 pieces of its file (`recsim_train.data.log.PIECE`), four or more: they are decoded at one go."""
 _REQUEST_OF = {"dense_server": "request", "embedding_server": "row_request"}
 """Prices."""
-_WAYS = Execution(), Execution(shared_memory=False), Execution(transport="gloo")
+
+
+class Way(NamedTuple):
+    """How requests and batches travel in a run."""
+
+    shared_memory: bool = True
+    readers: int = 0
+    """Processes that make the batches and send them; else threads beside the loops do."""
+
+
+_WAYS = Way(), Way(shared_memory=False), Way(readers=1)
 _OTHER_WAYS = 2
 """Runs, the first ones, that are made in the other ways, too: one of each kind of request."""
 STARTS = 3, 2
 """How many short runs there are to see what starting takes; in full and quick."""
 _GROUPS = 8
 """Row groups of a file, at least."""
-_QUICK: tuple[tuple[int, Execution, int], ...] = (
+_QUICK: tuple[tuple[int, Way, int], ...] = (
     (0, _WAYS[0], 2), (1, _WAYS[0], 2), (3, _WAYS[0], 2), (4, _WAYS[0], 2),
     (0, _WAYS[1], 4), (1, _WAYS[2], 4),
 )  # fmt: skip
-"""(which of `RUNS`, how its requests travel, how many times shorter) of a quick calibration: so
-many travel as users' do that prices which are asked for everywhere show how they scatter."""
+"""(which of `RUNS`, in which way, how many times shorter) of a quick calibration: so many go the
+usual way that prices which are asked for everywhere show how they scatter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +134,7 @@ class Talked:
     """What one iteration of one loop handles, and CPU seconds of all processes for it."""
 
     work: dict[str, float]
-    """``message`` or ``gloo_message``, ``wire_byte``: counted at each of their two ends;
+    """``message``, ``gloo_message``, ``wire_byte``: counted at each of their two ends;
     ``shared_byte``: copied."""
     transport: float
     calls: dict[str, float]
@@ -147,8 +142,8 @@ class Talked:
     kind of server, by the name of its price."""
     moved: float
     """Bytes that a step moves through the caches."""
-    read: Observation
-    """What making one batch took."""
+    read: Observation | None
+    """What making one batch took; None where readers are processes of their own."""
     own: OwnRun | None = None
     """To hold a prediction against."""
 
@@ -159,18 +154,18 @@ def runs_of(*, quick: bool) -> int:
 
 
 def own_runs_of(*, quick: bool) -> int:
-    """How many of them a prediction is held against: those that travel as users' do."""
-    return sum(execution == _WAYS[0] for _, execution, _ in _runs(quick=quick))
+    """How many of them a prediction is held against: those that go the usual way."""
+    return sum(way == _WAYS[0] for _, way, _ in _runs(quick=quick))
 
 
-def _runs(*, quick: bool) -> Sequence[tuple[int, Execution, int]]:
-    """(which of `RUNS`, how its requests travel, how many times shorter)."""
+def _runs(*, quick: bool) -> Sequence[tuple[int, Way, int]]:
+    """(which of `RUNS`, in which way, how many times shorter)."""
     if quick:
         return _QUICK
     return [
-        (number, execution, 1)
+        (number, way, 1)
         for number in range(len(RUNS))
-        for execution in (_WAYS if number < _OTHER_WAYS else _WAYS[:1])
+        for way in (_WAYS if number < _OTHER_WAYS else _WAYS[:1])
     ]
 
 
@@ -180,14 +175,14 @@ def trainers_on(cores: int) -> int:
 
 
 def measure(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[Talked]:
-    """One run for each kind of request and each way that it can travel."""
+    """One run for each kind of request and each way."""
     found = []
     trainers = trainers_on(cores)
     with known(Talk):
-        for number, execution, shorter in _runs(quick=quick):
-            asks, _, _, steps = RUNS[number]
-            run = run_of(number, trainers, steps // shorter, folder, execution)
-            found.append(_talked(run, asks, execution))
+        for number, way, shorter in _runs(quick=quick):
+            steps = RUNS[number][-1]
+            run = run_of(number, trainers, steps // shorter, folder, way)
+            found.append(_talked(run, way))
             tick()
     return found
 
@@ -198,15 +193,13 @@ def write_log(path: Path, model: Model, seed: int, loops: int) -> None:
     write_generated(path, model, Synthetic(rows=rows, seed=seed), rows, group=PIECE)
 
 
-def run_of(
-    number: int, trainers: int, steps: int, folder: Path, execution: Execution
-) -> Experiment:
+def run_of(number: int, trainers: int, steps: int, folder: Path, way: Way = _WAYS[0]) -> Experiment:
     """The experiment of one of `RUNS`, whose rows lie in the folder."""
     asks, setting, batch, _ = RUNS[number]
     path = folder / f"talk-{number}.parquet"
     if not path.exists():
         write_log(path, setting.model(), 43, trainers)
-    return experiment(asks, setting, batch, trainers, steps, path, execution)
+    return experiment(asks, setting, batch, trainers, steps, path, way)
 
 
 @contextmanager
@@ -219,34 +212,62 @@ def known(strategy: type[Strategy]) -> Iterator[None]:
         registry.forget(strategy)
 
 
-def _talked(run: Experiment, asks: Literal["dense", "embedding"], execution: Execution) -> Talked:
+def _talked(run: Experiment, way: Way) -> Talked:
     plan, outcome = outcome_of(run)
     ledger = outcome.facts.ledger
     assert ledger is not None
     iterations = run.training.steps * run.roles.trainers
-    asking = _ASKING[asks]
+    effects, asked, served = _counts(outcome)
     calls = {
-        _REQUEST_OF[role]: ledger.spent(REQUESTS, role) / (count * iterations)
-        for role, count in asking.requests.items()
+        _REQUEST_OF[role]: ledger.spent(REQUESTS, role) / count for role, count in served.items()
     }
-    calls["effect"] = ledger.spent(RUNTIME) / (asking.effects * iterations)
-    calls["asking"] = ledger.spent(ASKING) / (sum(asking.requests.values()) * iterations)
-    gloo = execution.transport == "gloo"
-    sent = {"gloo_message": 2.0 * asking.over_gloo} if gloo else {"message": 2.0 * asking.messages}
-    shares = execution.shared_memory and not gloo
-    work = _bytes(_payloads(run, asks), shares=shares) | sent
-    # as users' runs travel; what other ways cost has prices of its own
-    own = OwnRun.of(plan, outcome) if execution == Execution() else None
+    calls["effect"] = ledger.spent(RUNTIME) / effects
+    calls["asking"] = ledger.spent(ASKING) / asked
+    work = {name: units / iterations for name, units in _moved(outcome, way).items()}
+    # the usual way; what the others cost has prices of its own
+    own = OwnRun.of(plan, outcome) if way == _WAYS[0] else None
     moved = moved_bytes(run.model, plan.examples)
     transport = ledger.spent(TRANSPORT) / iterations
-    return Talked(work, transport, calls, moved, read_of(plan, ledger), own)
+    read = None if way.readers else read_of(plan, ledger)
+    return Talked(work, transport, calls, moved, read, own)
 
 
-def outcome_of(run: Experiment, progress: Meter | None = None) -> tuple[Plan, Outcome]:
+def _counts(outcome: Outcome) -> tuple[int, int, Counter[str]]:
+    """(effects of loops, those that ask servers, requests by the role that serves them)."""
+    effects = asked = 0
+    served: Counter[str] = Counter()
+    for key, total in outcome.totals.items():
+        role = key.instance.partition("[")[0]
+        if role in _REQUEST_OF:
+            served[role] += total.count
+        elif role == "trainer":
+            effects += total.count
+            asked += total.count if key.name in (EMBEDDING, DENSE) else 0
+    return effects, asked, served
+
+
+def _moved(outcome: Outcome, way: Way) -> dict[str, float]:
+    """Messages and bytes, counted at each of their two ends, and bytes that are copied to share
+    them."""
+    work = dict.fromkeys(("message", "gloo_message", "wire_byte", "shared_byte"), 0.0)
+    for key, total in outcome.totals.items():
+        if key.name == "reader" and total.bytes:
+            work["gloo_message"] += 2.0 * BATCH_MESSAGES * total.count
+            work["wire_byte"] += 2 * total.bytes
+        elif key.name in (EMBEDDING, DENSE) and (total.bytes or not key.effect.startswith("serve")):
+            work["message"] += 2 * total.count
+            if not way.shared_memory or not shareable(total.bytes // total.count):
+                work["wire_byte"] += 2 * total.bytes
+            elif key.effect != "push":  # that goes from where the backward pass has left it
+                work["shared_byte"] += total.bytes
+    return work
+
+
+def outcome_of(run: Experiment) -> tuple[Plan, Outcome]:
     """Do a run."""
     plan = build_plan(run, run.strategies[0])
     with tempfile.TemporaryDirectory(prefix="recsim-talk-") as staging:
-        return plan, execute(plan, staging=Path(staging), progress=progress)
+        return plan, execute(plan, staging=Path(staging))
 
 
 def starts(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -> list[float]:
@@ -255,14 +276,12 @@ def starts(folder: Path, cores: int, tick: Callable[[], None], *, quick: bool) -
     found = []
     with known(Talk):
         for _ in range(STARTS[quick]):
-            run = run_of(4, trainers_on(cores), 200, folder, Execution())
-            told: list[float] = []
+            run = run_of(4, trainers_on(cores), 200, folder)
             asked = time.monotonic()
-            _, outcome = outcome_of(run, lambda *_, told=told: told.append(time.monotonic()))
+            _, outcome = outcome_of(run)
             first = max(i.end - i.start for i in outcome.iterations if i.iteration == 0)
-            found.append(
-                told[0] - asked + first - median(i.end - i.start for i in outcome.iterations)
-            )
+            usual = median(i.end - i.start for i in outcome.iterations)
+            found.append(outcome.began - asked + first - usual)
             tick()
     return found
 
@@ -283,34 +302,6 @@ def read_of(plan: Plan, ledger: Ledger) -> Observation:
     return Observation(READING, work, seconds, spec.model.name)
 
 
-class _Payload(NamedTuple):
-    size: int
-    copies: int = 1
-    """Where memory is shared."""
-
-
-def _payloads(run: Experiment, asks: Literal["dense", "embedding"]) -> list[_Payload]:
-    """Of one iteration's requests and answers."""
-    ids = run.training.batch_size * len(run.model.tables)
-    vectors = 4 * ids * run.model.embedding_dim
-    if asks == "dense":
-        dense = 4 * dense_parameters(run.model)
-        pushed = _Payload(dense, copies=0)  # from where the backward pass has left it
-        return [_Payload(8 * ids), _Payload(vectors), _Payload(dense), pushed]
-    return [_Payload(8 * ids), _Payload(vectors), _Payload(vectors)]
-
-
-def _bytes(payloads: Sequence[_Payload], *, shares: bool) -> dict[str, float]:
-    """Bytes on the wire, counted at both ends, and those that are copied to share them."""
-    work = {"wire_byte": 0.0, "shared_byte": 0.0}
-    for size, copies in payloads:
-        if shares and shareable(size):
-            work["shared_byte"] += copies * size
-        else:
-            work["wire_byte"] += 2 * size
-    return work
-
-
 def experiment(
     asks: str,
     setting: Setting,
@@ -318,9 +309,10 @@ def experiment(
     trainers: int,
     steps: int,
     path: Path,
-    execution: Execution,
+    way: Way = _WAYS[0],
 ) -> Experiment:
     """A run of `Talk` that reads a file."""
-    roles = Roles(trainers=trainers, embedding_servers=1, dense_servers=1)
+    roles = Roles(trainers=trainers, embedding_servers=1, dense_servers=1, readers=way.readers)
     choice = StrategyChoice(kind=Talk.kind, options={"asks": asks})
+    execution = Execution(shared_memory=way.shared_memory)
     return grid.run(setting, batch, steps, path, roles, choice, execution=execution)

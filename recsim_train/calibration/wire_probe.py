@@ -17,14 +17,13 @@ from torch._C._distributed_c10d import FileStore
 from recsim_train.calibration.grid import MEBI, MEETING_BYTES, Setting, training
 from recsim_train.config.experiment import Execution, Experiment, Roles, StrategyChoice
 from recsim_train.executor.link.gloo import Collective
-from recsim_train.executor.link.tcp import TcpChannel, TcpPort, TcpTransport
 from recsim_train.executor.link.tensors import Answer
-from recsim_train.executor.link.transport import Channel, Pending, Port, ServiceKind
+from recsim_train.executor.link.transport import Channel, Pending, Port, Transport
 from recsim_train.executor.process.attend import schedule
 from recsim_train.executor.values import RealBlock, RealParts
 from recsim_train.placement.build import build_plan
 from recsim_train.placement.plan import Plan
-from recsim_train.placement.transport import heads_of
+from recsim_train.placement.transport import ANSWER_HEAD, request_head
 
 _TIMEOUT = timedelta(seconds=60)
 _SIZES = (64, 1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
@@ -35,7 +34,7 @@ _PAIRS = 2
 _WINDOWS = 5
 _LONGEST_TRIP = 0.2
 """Seconds that a round trip over a slow link may take by its rate."""
-End = TcpChannel | TcpPort
+End = Channel | Port
 _TURNED_BYTES = 8 << 20
 
 
@@ -68,14 +67,13 @@ def _joined(rank: int, store: str) -> Iterator[tuple[list[End], dist.ProcessGrou
     schedule("SCHED_BATCH")  # as the executor's processes, while gloo makes its threads
     dist.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=_TIMEOUT)
     try:
-        key = ServiceKind.DENSE, 0
-        asked = {client: [key] for client in range(_PAIRS)} if rank == _SERVER else {}
-        transport = TcpTransport(small_plan(), rank, shared, _TIMEOUT, asked)
+        askers = range(_PAIRS if rank == _SERVER else 0)
+        transport = Transport(small_plan(), rank, shared, _TIMEOUT, askers)
         ends: list[End]
         if rank == _CLIENT:
-            ends = [transport.channel(client, key, _SERVER) for client in range(_PAIRS)]
+            ends = [transport.channel(client, 0, _SERVER) for client in range(_PAIRS)]
         else:
-            ends = [transport.ports(client, _CLIENT, [key])[0] for client in range(_PAIRS)]
+            ends = [transport.port(client, _CLIENT) for client in range(_PAIRS)]
         collective = dist.new_group()
         schedule("SCHED_OTHER")
         yield ends, collective
@@ -147,7 +145,7 @@ def _serve(port: Port, count: int, answer_bytes: int) -> None:
 
 def _do(end: End, size: int, count: int, answer_bytes: int) -> None:
     """This end's part of so many round trips."""
-    if isinstance(end, TcpPort):
+    if isinstance(end, Port):
         _serve(end, count, answer_bytes)
     else:
         _ask(end, size, count, answer_bytes)
@@ -182,9 +180,9 @@ def _talk(end: End, size: int, count: int) -> dict[str, float]:
 
     ``messages``, ``bytes``: that each end sends or receives in one round trip.
     """
-    back, heads = size or 8, heads_of(small_plan())
+    back, heads = size or 8, request_head(small_plan()) + ANSWER_HEAD
     wall, cpu = _timed(lambda repeats: _do(end, size, repeats, back), count)
-    return {"messages": 2, "bytes": size + back + sum(heads), "wall": wall, "cpu": cpu}
+    return {"messages": 2, "bytes": size + back + heads, "wall": wall, "cpu": cpu}
 
 
 def _streams(ends: Sequence[End], size: int, count: int) -> list[float]:

@@ -197,14 +197,14 @@ class Costs(Section):
     row_request: Price
     """The same by an embedding shard, which has ids to take apart by table."""
     message: Annotated[Price, Usual(1e-5)]
-    """One request or answer over TCP, at each of its two ends."""
+    """One request or answer, at each of its two ends."""
     wire_byte: Annotated[Price, Usual(2e-10)]
     """One byte through the transport, at each of its two ends."""
     shared_byte: Annotated[Price, Usual(1e-10)]
     """One byte copied into or out of memory that two processes of one host share."""
     gloo_message: Annotated[Price, Usual(5e-5)]
     """One message over gloo, at each of its two ends: of what reader processes send, whose packing
-    and unpacking takes what 1.6 do, and of requests where ``execution.transport`` is gloo."""
+    and unpacking takes what 1.6 do."""
     collective_message: Annotated[Price, Usual(2e-4)]
     """One step of a collective at one member, sending, receiving and waiting, without its bytes.
     Measured in runs of calibration's own program, like the next two."""

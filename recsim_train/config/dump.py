@@ -91,7 +91,6 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     }
     # as they came: keys of runs without them stay what they are
     for name, usual in (
-        ("transport", "tcp"),
         ("shared_memory", True),
         ("wire", "full"),
     ):

@@ -361,13 +361,13 @@ class Recovery(Section):
 class Execution(Section):
     """How a real run sends requests, is guarded and recorded."""
 
-    transport: Literal["tcp", "gloo"] = "tcp"
-    """Of requests between loops and shards: connections of our own, one for each loop and process;
-    gloo: torch.distributed's messages, which cost several times as much CPU. Collectives and what
-    reader processes send always go over gloo."""
+    refused: ClassVar[Mapping[str, str]] = {
+        "transport": "requests always go over connections of recsim-train's own"
+    }
+
     shared_memory: bool = True
-    """Whether what processes of one host ask of each other over tcp goes through memory that they
-    share, where it is large enough; else through the connection like everything between hosts."""
+    """Whether what processes of one host ask of each other goes through memory that they share,
+    where it is large enough; else through a connection like everything between hosts."""
     wire: Literal["full", "float16", "bfloat16"] = "full"
     """Type in which looked-up embeddings, pulled parameters and their gradients travel between
     loops and shards in training; full: the model's own. They are rounded where they are sent and

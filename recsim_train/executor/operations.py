@@ -29,10 +29,6 @@ KERNELS: dict[str, Callable[..., object]] = {
     "threshold_difference": sparse.threshold_difference,
     "sparsify_difference": sparse.sparsify_difference,
     "densify": sparse.densify,
-    "mask": masks.mask,
-    "unmask": masks.unmask,
-    "pick": masks.pick,
-    "unpick": masks.unpick,
     "net_open": net_kernels.net_open,
     "net_forward": lambda _, tape, cut: tape.forward(cut),
     "net_receive": lambda _, tape, cut, arrived: tape.receive(cut, arrived),
@@ -58,6 +54,11 @@ KERNELS: dict[str, Callable[..., object]] = {
     # on both sides of requests that are rounded
     "narrow": tensors.narrow,
     "widen": tensors.widen,
+    # on both sides of vectors of which a share travels
+    "mask": masks.VectorMask.mask,
+    "unmask": masks.VectorMask.unmask,
+    "pick": masks.VectorMask.pick,
+    "unpick": masks.VectorMask.unpick,
     # a shard's side
     "lookup_pooled": kernels.lookup_pooled,
     "lookup_rows": kernels.lookup_rows,

@@ -24,7 +24,7 @@ _LEFT = "a queue is waited at, but all other loops of this process have ended"
 Stopped = Callable[[], bool]
 
 
-def _wait(changed: threading.Condition, done: Callable[[], bool], stopped: Stopped) -> None:
+def wait_until(changed: threading.Condition, done: Callable[[], bool], stopped: Stopped) -> None:
     """Until it is ``done``, which ``changed`` is notified of. Raises TimeoutError where the process
     has failed."""
     while not done():
@@ -75,7 +75,7 @@ class ThreadBarrier:
             passing = self._passed
             self._here += 1
             self._let_go()
-            _wait(self._changed, lambda: self._passed > passing, self._stopped)
+            wait_until(self._changed, lambda: self._passed > passing, self._stopped)
             return self._present
 
     def leave(self) -> None:
@@ -106,7 +106,7 @@ class ThreadProgress:
         with self._changed:
             self._wanted.append(iterations)
             try:
-                _wait(
+                wait_until(
                     self._changed,
                     lambda: self._ended >= iterations or not self._going,
                     self._stopped,
@@ -165,7 +165,7 @@ class QueueFeed:
         raised, and TimeoutError where another thread has failed."""
         with self._changed:
             # its reader may have left
-            _wait(self._changed, lambda: bool(self._items), self._stopped)
+            wait_until(self._changed, lambda: bool(self._items), self._stopped)
             item = self._items[0]
             if item is None:
                 return None

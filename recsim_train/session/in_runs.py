@@ -24,7 +24,7 @@ from recsim_train.calibration.own_runs import OwnRun, Said
 from recsim_train.calibration.profile import UNSEEN
 from recsim_train.calibration.speed import short_reading
 from recsim_train.config.cluster import Cluster, InRuns
-from recsim_train.config.experiment import Execution, Experiment
+from recsim_train.config.experiment import Experiment
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.levels import OWN, OWN_QUICK, at
@@ -110,7 +110,7 @@ def _taken(net: int, cores: int, plain: Cluster, folder: Path, *, quick: bool) -
 def _run(net: int, trainers: int, folder: Path, *, quick: bool) -> Experiment:
     *_, steps = talk.RUNS[net]
     steps = max(20, 2 * steps // (trainers + 1) // (4 if quick else 1))
-    return talk.run_of(net, trainers, steps, folder, Execution())
+    return talk.run_of(net, trainers, steps, folder)
 
 
 def _in_a_row(run: Experiment, plain: Cluster, *, quick: bool) -> MeasuredOperation:

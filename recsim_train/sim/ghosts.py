@@ -10,7 +10,6 @@ from recsim_train.strategy.values import (
     Dense,
     Features,
     Ids,
-    Masked,
     Parts,
     Rows,
     Slots,
@@ -24,10 +23,9 @@ Ghost = tuple[object, dict[str, Any]]
 
 @dataclass(slots=True, eq=False)
 class GhostBlock(Block):
-    """``size`` bytes that cross the network as they are, in rows of ``width`` values (0: one)."""
+    """``size`` bytes that cross the network as they are."""
 
     size: int
-    width: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -50,16 +48,6 @@ class GhostSparse(Sparse):
 
     size: int
     share: float
-
-
-@dataclass(slots=True, eq=False)
-class GhostMasked(Masked):
-    """``kept`` of ``rows`` * ``width`` values; ``size`` with or without their places."""
-
-    size: int
-    rows: int
-    width: int
-    kept: int
 
 
 @dataclass(slots=True, eq=False)

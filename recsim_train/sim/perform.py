@@ -9,7 +9,7 @@ the operation's arguments, and returns the answer, a value without content, and 
 How many entries pass a threshold depends on the values once it is no longer fresh. Stated
 assumption: as many as when it was taken, k of each tensor. That holds where the sizes have settled;
 before, while the residual (or the difference) still fills, more pass (see
-docs/reference/strategies.md). Masks keep exactly k of each row.
+docs/reference/strategies.md).
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from recsim_train.data.mixcache import CacheTooSmall
 from recsim_train.sim.engine import Event, Steps, once
 from recsim_train.sim.ghosts import (
     Ghost,
-    GhostBlock,
     GhostDense,
     GhostFeatures,
     GhostIds,
-    GhostMasked,
     GhostParts,
     GhostRows,
     GhostSparse,
@@ -42,7 +40,6 @@ from recsim_train.strategy import effects
 from recsim_train.strategy.blame import StrategyError
 from recsim_train.strategy.effects import END, Effect
 from recsim_train.strategy.values import Batch, Gradients
-from recsim_train.workload import compression
 from recsim_train.workload.compression import DIFFERENCES, GRADIENTS, INDEX_BYTES, Tally
 
 # ---------------------------------------------------------------- on batches and the replica
@@ -109,24 +106,6 @@ def _densify(at: Trainer, _: LoopState, parts: GhostParts | GhostSparse) -> Ghos
     return at.whole, {"elements": at.whole.elements, "kept": kept, "shards": len(sizes)}
 
 
-def _mask(at: Trainer, _: LoopState, block: GhostBlock, share: float) -> Ghost:
-    value = at.world.value_bytes
-    width = block.width or block.size // value
-    rows = block.size // (value * width)
-    kept = rows * compression.kept(width, share)
-    size = kept * (value + compression.position_bytes(width))
-    return GhostMasked(size, rows, width, kept), {"elements": rows * width, "kept": kept}
-
-
-def _masked(at: Trainer, masked: GhostMasked, *, whole: bool) -> Ghost:
-    value, values = at.world.value_bytes, masked.rows * masked.width
-    answer = GhostMasked(masked.kept * value, masked.rows, masked.width, masked.kept)
-    return GhostBlock(values * value, masked.width) if whole else answer, {
-        "elements": values,
-        "kept": masked.kept,
-    }
-
-
 # ---------------------------------------------------------------- a cut net, a cache of rows
 
 
@@ -173,10 +152,6 @@ GHOSTS: dict[str, Callable[..., Ghost]] = {
     "threshold_difference": _threshold,
     "sparsify_difference": _sparsify(DIFFERENCES),
     "densify": _densify,
-    "mask": _mask,
-    "unmask": lambda at, _, masked: _masked(at, masked, whole=True),
-    "pick": lambda at, _, __, masked: _masked(at, masked, whole=False),
-    "unpick": lambda at, _, __, masked: _masked(at, masked, whole=True),
     "net_open": _cut(NetRuntime.open),
     "net_forward": _cut(lambda net, _, cut: net.send("net_forward", cut)),
     "net_receive": _cut(lambda net, _, cut, __: net.receive("net_receive", cut)),

@@ -3,7 +3,7 @@ operation's own shape or at a near one; with the same answer for the same questi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from math import fsum, hypot
 from typing import Literal, NamedTuple
@@ -94,7 +94,6 @@ class Pricing:
         self._beside, self._contention = beside, cluster.contention
         self._in_runs = cluster.in_runs or InRuns()
         self._known: dict[tuple[object, ...], Priced] = {}
-        self._over_gloo = experiment.execution.transport == "gloo"
         self._handling = cache(self._handled)
 
     def units(self, what: str, **work: float) -> Priced:
@@ -102,14 +101,9 @@ class Pricing:
         total, held = operations.seconds(work, self.prices, queued=self._queued)
         return Priced(total, held, ((what, total, *NONE),))
 
-    def requests(self, payloads: Sequence[int]) -> Priced:
-        """Handling requests at one end: one message each; over gloo a header and its payload."""
-        bodies = sum(size > 0 for size in payloads) if self._over_gloo else 0
-        return self.answers(len(payloads) + bodies)
-
-    def answers(self, count: int) -> Priced:
-        """Handling ``count`` answers at one end."""
-        return self._handling("gloo_message" if self._over_gloo else "message", count, TRANSPORT)
+    def messages(self, count: int) -> Priced:
+        """Handling ``count`` requests or answers at one end."""
+        return self._handling("message", count, TRANSPORT)
 
     def gloo_messages(self, count: float) -> Priced:
         """Handling ``count`` messages of reader feeds at one end."""

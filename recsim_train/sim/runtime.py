@@ -15,8 +15,8 @@ from recsim_train.config.errors import RunFailed
 from recsim_train.data.counts import IdCounts
 from recsim_train.data.replay import CacheSteps
 from recsim_train.placement.hosts import kinds_of
-from recsim_train.placement.plan import Plan
-from recsim_train.placement.transport import Heads, heads_of
+from recsim_train.placement.plan import Instance, Plan
+from recsim_train.placement.transport import request_head
 from recsim_train.sim.engine import Engine, Steps
 from recsim_train.sim.folding import Folding, Lateness
 from recsim_train.sim.host.machines import Machines
@@ -25,7 +25,7 @@ from recsim_train.sim.messages.cache import CacheRuntime
 from recsim_train.sim.messages.collectives import GroupRuntime
 from recsim_train.sim.messages.readers import Readers
 from recsim_train.sim.messages.services import Service
-from recsim_train.sim.messages.serving import Connection, Rendezvous, ServingThread
+from recsim_train.sim.messages.serving import Connection
 from recsim_train.sim.messages.shards import DenseRuntime, EmbeddingRuntime
 from recsim_train.sim.perform import PERFORM
 from recsim_train.sim.pricing import Pricing
@@ -172,30 +172,28 @@ class Runtime:
         meeting = {member.name for member in members if member.trainer < simulated}
         if len(plan.together) == 1:
             meeting |= {loop.name for loop in plan.training}
-        jitter, heads = self.machines.jitter, heads_of(plan)
+        jitter, head = self.machines.jitter, request_head(plan)
         for state in loops:
             others = self.folding.standing(state.loop.trainer) - 1
             if others and state.name in meeting:
                 draw = jitter.draws(state.process.name, f"{state.label}/others")
                 state.lateness = None if draw is None else Lateness(draw, others)
-            self._serve(state, heads)
+            self._serve(state, head)
         return loops
 
-    def _serve(self, loop: LoopState, heads: Heads) -> None:
-        """Start its threads at shards: one for each shard, over TCP one for each process."""
-        over_tcp = self.plan.experiment.execution.transport == "tcp"
-        made: dict[object, ServingThread] = {}
+    def _serve(self, loop: LoopState, head: int) -> None:
+        """Connect it to the processes with shards that it asks."""
+        made: dict[Instance, Connection] = {}
         services: list[Service[Any]] = [*self.embedding.values(), *self.dense.values()]
         for service in services:
             for shard, host in zip(service.shards, service.hosts, strict=True):
                 if service.own or host is loop.process:
                     continue
-                key = shard.host if over_tcp else (service.name, shard.index)
-                if key not in made:
-                    start = Connection if over_tcp else Rendezvous
-                    name = loop.name if over_tcp else f"{loop.name}.{service.name}[{shard.index}]"
-                    made[key] = start(self.machines, self.pricing, heads, loop.process, host, name)
-                loop.serving[service.name, shard.index] = made[key]
+                if shard.host not in made:
+                    made[shard.host] = Connection(
+                        self.machines, self.pricing, head, loop.process, host, loop.name
+                    )
+                loop.serving[service.name, shard.index] = made[shard.host]
 
     # ------------------------------------------------------------------ running
 

@@ -12,7 +12,7 @@ from recsim_train.sim.engine import Engine, Event, Steps
 from recsim_train.sim.folding import Lateness
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process, Thread
-from recsim_train.sim.messages.serving import ServingThread
+from recsim_train.sim.messages.serving import Connection
 from recsim_train.sim.pricing import Priced, Pricing, plus
 from recsim_train.sim.queues import Countdown, Queue
 from recsim_train.sim.records import COMPUTE, WAITING, Account, Records
@@ -67,7 +67,7 @@ class LoopState:
         self.position = plan.positions.get(loop, -1)
         """Place in the stream of batches; -1 for loops that consume none."""
         self.queue: Queue | None = None
-        self.serving: dict[tuple[str, int], ServingThread] = {}
+        self.serving: dict[tuple[str, int], Connection] = {}
         """Its threads at shards in other processes, by service and shard."""
         self.completed = 0
         """Iterations that have ended."""

@@ -20,7 +20,6 @@ from recsim_train.strategy.values import (
     Dense,
     Gradients,
     Ids,
-    Masked,
     NetGradients,
     Parts,
     Probe,
@@ -156,26 +155,6 @@ def SPARSIFY_DIFFERENCE(difference: Dense) -> Sparse:
 @operation
 def DENSIFY(parts: Parts | Sparse) -> Dense:
     """The mean of sparse vectors, or one of them in full."""
-
-
-@operation
-def MASK(block: Block, share: float) -> Masked:
-    """The largest entries of every row, with their places."""
-
-
-@operation
-def UNMASK(masked: Masked) -> Block:
-    """The block with zeros where nothing was kept."""
-
-
-@operation
-def PICK(block: Block, masked: Masked) -> Masked:
-    """The block's entries at the kept places, without the places."""
-
-
-@operation
-def UNPICK(picked: Block, masked: Masked) -> Block:
-    """The picked entries at the kept places, zeros elsewhere."""
 
 
 @operation

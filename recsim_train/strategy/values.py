@@ -57,12 +57,6 @@ class Sparse(Block):
     __slots__ = ()
 
 
-class Masked(Block):
-    """The largest entries of every row of a block, with their places or without them."""
-
-    __slots__ = ()
-
-
 class Ids(Opaque):
     """Categorical ids of one mini-batch, for every table."""
 

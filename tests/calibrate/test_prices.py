@@ -39,7 +39,6 @@ from recsim_train.calibration.prices import (
 )
 from recsim_train.calibration.talk import Talked
 from recsim_train.config.cluster import Cooling, Costs
-from recsim_train.config.experiment import Execution
 from recsim_train.executor.net import kernels
 from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
@@ -188,7 +187,7 @@ def read_plans(tmp_path: Path) -> list[Plan]:
     with runs_of_own.known(runs_of_own.Talk):
         runs = [reads._experiment(read, tmp_path / "read.parquet", 2, 150) for read in reads._RUNS]
         runs += [
-            runs_of_own.experiment(asks, setting, batch, 2, 100, tmp_path / "rows.tsv", Execution())
+            runs_of_own.experiment(asks, setting, batch, 2, 100, tmp_path / "rows.tsv")
             for asks, setting, batch, _ in runs_of_own.RUNS
         ]
         return [build_plan(run, run.strategies[0]) for run in runs]
@@ -234,10 +233,9 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
 
     prices = {"message": 80e-6, "gloo_message": 110e-6, "wire_byte": 4e-10, "shared_byte": 1e-10}
     works = [
-        {name: number, "wire_byte": size, "shared_byte": shared}
-        for name, number in (("message", 12), ("gloo_message", 18))
+        {"message": 12, "gloo_message": fed, "wire_byte": size, "shared_byte": shared}
         for size in (1 << 16, 1 << 23)
-        for shared in ((0, 1 << 23) if name == "message" else (0,))
+        for shared, fed in ((0, 0.0), (1 << 23, 0.0), (1 << 23, 7.2))
     ]
     law = Cooling.model_construct(exponent=0.25, bytes=1e7)
 
@@ -281,7 +279,7 @@ def asked(moved: float, effect: float, request: float, *, own: bool = True) -> T
 
 
 def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
-    """Planted: (bytes / 10 MB) ** 0.2, of effects with 10 % noise; runs over gloo do not count."""
+    """Planted: (bytes / 10 MB) ** 0.2, of effects with 10 % noise; other ways do not count."""
     draw = random.Random(5)
 
     def run(moved: float) -> Talked:

@@ -44,9 +44,9 @@ def test_a_quick_calibration_is_planned_for_a_fifth_of_the_time() -> None:
 
 def test_runs_of_a_quick_calibration_tell_how_prices_scatter() -> None:
     """Of each price that users' requests have there are more runs than parameters of its fit."""
-    own = [talk.RUNS[n][0] for n, execution, _ in talk._QUICK if execution == talk._WAYS[0]]
+    own = [talk.RUNS[n][0] for n, way, _ in talk._QUICK if way == talk._WAYS[0]]
     assert own.count("dense") > 2
-    assert {execution for _, execution, _ in talk._QUICK} == set(talk._WAYS)
+    assert {way for _, way, _ in talk._QUICK} == set(talk._WAYS)
     assert talk.own_runs_of(quick=True) == len(own)
     assert talk.own_runs_of(quick=False) == len(talk.RUNS)
 

@@ -17,29 +17,28 @@ from recsim_train.data.generated import write_generated
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.strategy.registry import strategies
-from recsim_train.trace.record import Outcome
+from recsim_train.trace.record import Outcome, Total, TotalKey
 from tests.conformance.test_worlds_agree import PROFILE
 from tests.simulated import simulate
 
 STEPS = 6
 
 
-def of_one_iteration(outcome: Outcome) -> tuple[int, int, list[int]]:
-    """(effects, requests, bytes of all messages) of a loop's iteration and of its servers."""
-    spans = [s for s in outcome.spans if s.iteration == 4 and "talker" in s.loop]
-    mine = [s for s in spans if s.instance == "trainer[0]"]
-    theirs = [s for s in spans if "server" in s.instance and s.loop.startswith("trainer[0]")]
-    return len(mine), len(theirs), sorted(s.bytes for s in [*mine, *theirs] if s.bytes)
+ASKED = {
+    # of an iteration: effects, those that ask, requests by who serves them, messages
+    "dense": (6, 3, {"dense_server": 2, "embedding_server": 1}, 5),
+    "embedding": (4, 2, {"embedding_server": 2}, 3),
+}
 
 
 @pytest.mark.parametrize(("asks", "setting", "batch", "steps"), talk.RUNS[:2])
-@pytest.mark.parametrize("execution", talk._WAYS, ids=["shared", "tcp", "gloo"])
+@pytest.mark.parametrize("way", talk._WAYS, ids=["shared", "apart", "reader"])
 def test_it_counts_what_both_worlds_do(
-    asks: str, setting: object, batch: int, steps: int, execution: object, tmp_path: Path
+    asks: str, setting: object, batch: int, steps: int, way: talk.Way, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.parquet"
     write_generated(path, setting.model(), Synthetic(rows=4000, seed=1), 4000)
-    run = talk.experiment(asks, setting, batch, 2, STEPS, path, execution)
+    run = talk.experiment(asks, setting, batch, 2, STEPS, path, way)
     run = run.model_copy(
         update={"training": run.training.model_copy(update={"warmup_steps": 1, "batch_size": 32})}
     )
@@ -47,24 +46,51 @@ def test_it_counts_what_both_worlds_do(
         plan = build_plan(run, run.strategies[0])
         real = execute(plan, staging=tmp_path)
         predicted = simulate(plan, load_cluster(PROFILE, None))
-    asking = talk._ASKING[asks]
-    sizes = [payload.size for payload in talk._payloads(run, asks)]
-    # an update's and a push's bytes are all in one request
+    iterations = STEPS * 2
+    effects, asks_servers, served, messages = ASKED[asks]
+    vectors = 4 * 32 * len(run.model.tables) * run.model.embedding_dim
     for outcome in (real, predicted):
-        effects, served, moved = of_one_iteration(outcome)
-        assert effects == asking.effects
-        assert served == sum(asking.requests.values())
-        assert sum(moved) == sum(sizes)
+        found = talk._counts(outcome)
+        assert found[:2] == (effects * iterations, asks_servers * iterations)
+        assert found[2] == {role: count * iterations for role, count in served.items()}
+        moved = talk._moved(outcome, way)
+        assert moved["message"] == 2 * messages * iterations
+        assert (moved["gloo_message"] > 0) == (way.readers > 0)
+        # copied by who sends them, or handled at both ends
+        kind, times = ("shared_byte", 1) if way.shared_memory else ("wire_byte", 2)
+        assert moved[kind] >= times * vectors * iterations
+    assert talk._moved(real, way) == talk._moved(predicted, way)
     assert "talk" not in strategies()
 
 
 def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
-    copied = map(talk._Payload, [100, 1 << 20, 1 << 20])
-    payloads = [*copied, *(talk._Payload(size, copies=0) for size in (3 << 20, 50))]
-    apart = talk._bytes(payloads, shares=False)
-    assert apart == {"wire_byte": 2 * (150 + (5 << 20)), "shared_byte": 0}
-    shared = talk._bytes(payloads, shares=True)
-    assert shared == {"wire_byte": 2 * 150, "shared_byte": 2 << 20}
+    def total(instance: str, effect: str, service: str, size: int) -> tuple[TotalKey, Total]:
+        return TotalKey(instance, "talker[0]", effect, service), Total(2, 1.0, 2 * size)
+
+    outcome = Outcome(
+        [],
+        dict(
+            [
+                total("trainer[0]", "lookup", "embedding", 100),
+                total("embedding_server[0]", "serve_lookup", "embedding", 1 << 20),
+                total("trainer[0]", "pull", "dense", 0),
+                total("dense_server[0]", "serve_pull", "dense", 1 << 20),
+                total("trainer[0]", "push", "dense", 3 << 20),
+                total("dense_server[0]", "serve_push", "dense", 0),
+                total("trainer[0]", "compute", "load", 0),
+                total("reader[0]", "serve_next_batch", "reader", 50),
+            ]
+        ),
+        [],
+        0,
+        2,
+    )
+    batches = {"message": 20, "gloo_message": pytest.approx(14.4)}
+    apart = talk._moved(outcome, talk.Way(shared_memory=False))
+    assert apart == {**batches, "wire_byte": 4 * (150 + (5 << 20)), "shared_byte": 0}
+    shared = talk._moved(outcome, talk.Way())
+    assert shared == {**batches, "wire_byte": 4 * 150, "shared_byte": 4 << 20}
+    assert talk._counts(outcome) == (8, 6, {"embedding_server": 2, "dense_server": 4})
 
 
 def own_run(number: int) -> OwnRun:

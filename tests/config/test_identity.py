@@ -75,7 +75,7 @@ def test_what_does_not_count(tmp_path: Path, change: str) -> None:
         "training.steps=3",
         "strategy.every=5",
         "placement.cost=bytes",
-        "execution.transport=gloo",
+        "execution.shared_memory=false",
         "execution.wire=float16",
         "execution.wire=bfloat16",
         "strategy.prefetch=1",

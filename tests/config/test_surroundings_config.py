@@ -303,6 +303,19 @@ def test_bad_recoveries_are_explained(tmp_path: Path, recovery: str, fragment: s
     assert fragment in str(caught.value)
 
 
+@pytest.mark.parametrize("transport", ["tcp", "gloo"])
+@pytest.mark.parametrize("how", ["file", "argument"])
+def test_that_requests_had_a_choice_of_transport_is_explained(
+    tmp_path: Path, how: str, transport: str
+) -> None:
+    path = tmp_path / "e.yaml"
+    more = f"\nexecution: {{transport: {transport}}}" if how == "file" else ""
+    path.write_text(RECOVERY % "{}" + more, encoding="utf-8")
+    sets = [f"execution.transport={transport}"] if how == "argument" else []
+    with pytest.raises(ConfigErrors, match="requests always go over connections"):
+        load_points(path, sets, schemas())
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [("1000 steps", 1000), ("1 step", 1), ("1_000 steps", 1000), ("10 min", 600.0)],

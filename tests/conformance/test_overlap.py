@@ -37,30 +37,30 @@ CHOICES = {
     "cache": ("scalefreectr", {"cache_rows": 140}),
 }
 CASES = [
-    # strategy, roles, prefetch, wire, transport
-    ("downpour", "servers", 1, "bfloat16", "tcp"),
-    ("downpour", "servers", 2, "full", "gloo"),
-    ("downpour", "one process", 3, "float16", "tcp"),
-    ("downpour k=3", "no servers", 8, "full", "tcp"),
-    ("easgd", "servers", 1, "float16", "gloo"),
-    ("rows", "readers", 2, "bfloat16", "tcp"),
-    ("rows", "servers", 1, "full", "gloo"),
-    ("masked", "servers", 1, "bfloat16", "tcp"),
-    ("local steps", "servers", 1, "full", "tcp"),
-    ("local steps", "no servers", 2, "float16", "gloo"),
-    ("group", "servers", 2, "bfloat16", "tcp"),
-    ("fr-ma", "servers", 1, "full", "tcp"),
-    ("allreduce rows", "servers", 0, "float16", "tcp"),
-    ("cache", "servers", 0, "bfloat16", "tcp"),
+    # strategy, roles, prefetch, wire
+    ("downpour", "servers", 1, "bfloat16"),
+    ("downpour", "servers", 2, "full"),
+    ("downpour", "one process", 3, "float16"),
+    ("downpour k=3", "no servers", 8, "full"),
+    ("easgd", "servers", 1, "float16"),
+    ("rows", "readers", 2, "bfloat16"),
+    ("rows", "servers", 1, "full"),
+    ("masked", "servers", 1, "bfloat16"),
+    ("local steps", "servers", 1, "full"),
+    ("local steps", "no servers", 2, "float16"),
+    ("group", "servers", 2, "bfloat16"),
+    ("fr-ma", "servers", 1, "full"),
+    ("allreduce rows", "servers", 0, "float16"),
+    ("cache", "servers", 0, "bfloat16"),
 ]
 WARMUP, STEPS = 2, 6
 
 
-def plan_of(name: str, roles: str, prefetch: int, wire: str, transport: str) -> Plan:
+def plan_of(name: str, roles: str, prefetch: int, wire: str) -> Plan:
     kind, options = CHOICES[name]
     ahead = {"prefetch": prefetch} if prefetch else {}
     choice = StrategyChoice(kind=kind, options={**options, **ahead})
-    return make_plan(ROLES[roles], choice, wire=wire, transport=transport)
+    return make_plan(ROLES[roles], choice, wire=wire)
 
 
 def by_effect(outcome: Outcome) -> dict[str, int]:
@@ -71,11 +71,11 @@ def by_effect(outcome: Outcome) -> dict[str, int]:
     return dict(found)
 
 
-@pytest.mark.parametrize(("name", "roles", "prefetch", "wire", "transport"), CASES)
+@pytest.mark.parametrize(("name", "roles", "prefetch", "wire"), CASES)
 def test_same_effects_and_same_bytes(
-    name: str, roles: str, prefetch: int, wire: str, transport: str, tmp_path: Path
+    name: str, roles: str, prefetch: int, wire: str, tmp_path: Path
 ) -> None:
-    plan = plan_of(name, roles, prefetch, wire, transport)
+    plan = plan_of(name, roles, prefetch, wire)
     real = execute(plan, staging=tmp_path)
     predicted = simulate(plan, load_cluster(PROFILE, None))
     background = {loop.label for loop in plan.background}
@@ -96,9 +96,8 @@ def test_same_effects_and_same_bytes(
         assert ("wait" in whole.time_by_effect) == (prefetch > 0)
 
 
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
-def test_shadows_round_by_round(transport: str, tmp_path: Path) -> None:
-    plan = plan_of("s-easgd", "servers", 2, "float16", transport)
+def test_shadows_round_by_round(tmp_path: Path) -> None:
+    plan = plan_of("s-easgd", "servers", 2, "float16")
     real = rounds_of(plan, execute(plan, staging=tmp_path))
     predicted = rounds_of(plan, simulate(plan, load_cluster(PROFILE, None)))
     assert real.keys() == predicted.keys()
@@ -110,7 +109,7 @@ def test_shadows_round_by_round(transport: str, tmp_path: Path) -> None:
 def test_what_is_rounded_is_half_as_large_and_all_else_as_it_was(name: str) -> None:
     cluster = load_cluster(PROFILE, None)
     full, half, other = (
-        by_effect(simulate(plan_of(name, "servers", 0, wire, "tcp"), cluster))
+        by_effect(simulate(plan_of(name, "servers", 0, wire), cluster))
         for wire in ("full", "bfloat16", "float16")
     )
     assert half == other
@@ -132,7 +131,6 @@ def test_each_iteration_has_the_bytes_of_its_own_batch(prefetch: int) -> None:
     nothing is missing at the end, and nothing is there twice."""
     cluster = load_cluster(PROFILE, None)
     plain, ahead = (
-        by_effect(simulate(plan_of("rows", "servers", d, "full", "tcp"), cluster))
-        for d in (0, prefetch)
+        by_effect(simulate(plan_of("rows", "servers", d, "full"), cluster)) for d in (0, prefetch)
     )
     assert plain == ahead

@@ -106,8 +106,8 @@ def _ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 SERVERS = Roles(trainers=1, embedding_servers=1, dense_servers=1)
 
 
-def plan_of(roles: Roles, transport: str = "gloo", **options: object) -> Plan:
-    return make_plan(roles, StrategyChoice(kind="ahead", options=options), transport=transport)
+def plan_of(roles: Roles, **options: object) -> Plan:
+    return make_plan(roles, StrategyChoice(kind="ahead", options=options))
 
 
 @pytest.mark.parametrize(
@@ -138,18 +138,16 @@ def test_same_effects_and_same_bytes(
         assert {key[1] for key in payload(real)} > {"worker[0]/1", "worker[0]/2"}
 
 
-@pytest.mark.parametrize(
-    ("pooling", "transport"), [("server", "gloo"), ("worker", "gloo"), ("server", "tcp")]
-)
+@pytest.mark.parametrize("pooling", ["server", "worker"])
 def test_what_is_learned_is_what_the_same_requests_one_by_one_learn(
-    pooling: str, transport: str, tmp_path: Path
+    pooling: str, tmp_path: Path
 ) -> None:
     """An update belongs to the lookup of its rows, although another one was asked since."""
     states = []
     for overlap in (False, True):
         folder = tmp_path / str(overlap)
         folder.mkdir()
-        plan = plan_of(SERVERS, transport, overlap=overlap, pooling=pooling)
+        plan = plan_of(SERVERS, overlap=overlap, pooling=pooling)
         execute_keeping(plan, folder)
         states.append([torch.load(folder / f"{i.name}.pt") for i in plan.instances])
     flat = [[t for state in run for t in _tensors(state)] for run in states]

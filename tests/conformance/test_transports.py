@@ -1,4 +1,4 @@
-"""Requests over gloo: the same effects, bytes and weights as over connections of our own."""
+"""What travels through shared memory or not is the same, and who handles it is scheduled aright."""
 
 from __future__ import annotations
 
@@ -18,69 +18,14 @@ from tests.clock import by_the_clock, tried_anew
 from tests.conformance.test_worlds_agree import (
     PROFILE,
     ROLES,
-    SHADOWS,
     STRATEGIES,
     make_plan,
     payload,
-    rounds_of,
-    sequences,
 )
 from tests.executor.keeping import execute_keeping
 from tests.simulated import simulate
 
 MASKED = {"kind": "dct", "mode": "mp", "mp_density": "50 %"}
-CASES = [
-    *(("servers", name) for name in STRATEGIES),
-    ("readers", "rows"),
-    ("no servers", "allreduce rows"),
-    ("no servers", "small cache"),
-]
-
-
-@pytest.mark.parametrize(("roles", "strategy"), CASES)
-def test_same_effects_and_same_bytes(roles: str, strategy: str, tmp_path: Path) -> None:
-    plan = make_plan(ROLES[roles], STRATEGIES[strategy], transport="gloo")
-    real = execute(plan, staging=tmp_path)
-    predicted = simulate(plan, load_cluster(PROFILE, None))
-    assert sequences(predicted) == sequences(real)
-    assert payload(predicted) == payload(real)
-    assert predicted.facts.header_bytes == real.facts.header_bytes
-
-
-@pytest.mark.parametrize("strategy", ["s-easgd", "s-easgd, thresholded"])
-def test_background_rounds_agree(strategy: str, tmp_path: Path) -> None:
-    plan = make_plan(ROLES["servers"], SHADOWS[strategy], transport="gloo")
-    real = rounds_of(plan, execute(plan, staging=tmp_path))
-    predicted = rounds_of(plan, simulate(plan, load_cluster(PROFILE, None)))
-    assert real.keys() == predicted.keys()
-    for loop, rounds in real.items():
-        assert set(rounds) == set(predicted[loop])
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [
-        StrategyChoice(kind="allreduce"),
-        StrategyChoice(kind="allreduce", options={"pooling": "worker"}),
-        StrategyChoice(kind="scalefreectr", options={"cache_rows": 140}),
-    ],
-    ids=["pooled", "rows", "cache"],
-)
-def test_what_is_learned_does_not_depend_on_it(choice: StrategyChoice, tmp_path: Path) -> None:
-    """All trainers in step, so that nothing hangs on who comes first: bit for bit."""
-    learned = []
-    for transport in ("gloo", "tcp"):
-        folder = tmp_path / transport
-        folder.mkdir()
-        roles = Roles(trainers=2, embedding_servers=2)
-        plan = make_plan(roles, choice, transport=transport)
-        outcome = execute_keeping(plan, folder)
-        state = [torch.load(folder / f"{i.name}.pt") for i in plan.instances]
-        learned.append((outcome.loss, outcome.auc, _numbers(state)))
-    (loss, auc, one), (other_loss, other_auc, other) = learned
-    assert (loss, auc) == (other_loss, other_auc)
-    assert len(one) == len(other) > 2
-    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -143,12 +88,9 @@ def _numbers(state: object) -> list[torch.Tensor]:
     return [t for x in state for t in _numbers(x)] if isinstance(state, list | tuple) else []
 
 
-@pytest.mark.parametrize("transport", ["gloo", "tcp"])
-def test_own_threads_are_scheduled_as_others_only_where_they_do_their_own_talking(
-    transport: str, tmp_path: Path
-) -> None:
+def test_own_threads_are_scheduled_otherwise_than_gloos(tmp_path: Path) -> None:
     """gloo's threads would spin; a thread of ours that is woken by a message must not wait."""
-    plan = make_plan(ROLES["servers"], STRATEGIES["downpour"], transport=transport)
+    plan = make_plan(ROLES["servers"], STRATEGIES["downpour"])
     policies: set[int] = set()
 
     def look(done: int, *_: object) -> None:
@@ -163,5 +105,4 @@ def test_own_threads_are_scheduled_as_others_only_where_they_do_their_own_talkin
     spec = plan.experiment.model_copy(update={"training": training})
     with pytest.raises(Interrupted):
         execute(build_plan(spec, spec.strategies[0]), staging=tmp_path, progress=look)
-    own = os.SCHED_BATCH if transport == "gloo" else os.SCHED_OTHER
-    assert policies == {own, os.SCHED_BATCH}
+    assert policies == {os.SCHED_OTHER, os.SCHED_BATCH}

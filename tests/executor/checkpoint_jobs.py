@@ -25,9 +25,8 @@ from recsim_train.config.experiment import (
     Table,
     Training,
 )
-from recsim_train.executor.checkpoint import blocks
-from recsim_train.executor.checkpoint.memory import MemoryBlock, snapshot
-from recsim_train.executor.checkpoint.writing import write
+from recsim_train.executor.checkpoint import state
+from recsim_train.executor.checkpoint.files import MemoryBlock, snapshot, write
 from recsim_train.executor.shards.services import DenseServer, EmbeddingServer
 from recsim_train.executor.worker import Replica, Worker
 from recsim_train.placement.build import build_plan
@@ -82,14 +81,14 @@ class Job:
             held.tensor.copy_(torch.rand(held.tensor.shape, generator=draw))
 
     def shards(self) -> list[MemoryBlock]:
-        return list(blocks.of_shards(self.plan, [*self.tables, *self.dense]))
+        return list(state.of_shards(self.plan, [*self.tables, *self.dense]))
 
     def of_trainers(self) -> list[MemoryBlock]:
         found: list[MemoryBlock] = []
         for trainer, replica in enumerate(self.replicas):
-            found += blocks.of_replica(trainer, replica)
+            found += state.of_replica(trainer, replica)
         for name, worker in self.workers.items():
-            found += blocks.of_loop(name, worker)
+            found += state.of_loop(name, worker)
         return found
 
     def kept(self, folder: Path, iteration: int = 4, *, ended: bool = False) -> WholeCheckpoint:
@@ -100,7 +99,7 @@ class Job:
             write(path, f"process-{number}", snapshot(held))
             for number, held in enumerate(
                 [
-                    *(blocks.of_shards(self.plan, [one]) for one in [*self.tables, *self.dense]),
+                    *(state.of_shards(self.plan, [one]) for one in [*self.tables, *self.dense]),
                     self.of_trainers(),
                 ]
             )

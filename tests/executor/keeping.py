@@ -57,8 +57,8 @@ def held(role: Role) -> dict[str, object]:
                 (s.table, s.start, s.stop, s.step, s.first, s.last)
                 for s in server.rules.shard.slices
             ]
-            found[f"{service.name}/{index}"] = slices, server.state.rows
+            found[f"{service}/{index}"] = slices, server.state.rows
         else:
             shard = server.rules.shard
-            found[f"{service.name}/{index}"] = (shard.start, shard.stop), server.state.values
+            found[f"{service}/{index}"] = (shard.start, shard.stop), server.state.values
     return found

@@ -80,7 +80,7 @@ def train(
     tables = [torch.full((table.rows, 4), torch.nan).double() for table in TABLES]
     for path in sorted(folder.glob("*.pt")):
         for name, value in torch.load(path, weights_only=True).items():
-            if not name.startswith("EMBEDDING"):
+            if not name.startswith("embedding"):
                 continue
             slices, held = value
             position = 0

@@ -14,9 +14,8 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import HuggingFaceStorageReader
 
 from recsim_train.config.errors import RunFailed
-from recsim_train.executor.checkpoint import blocks, writing
-from recsim_train.executor.checkpoint.memory import CENTRAL
-from recsim_train.executor.checkpoint.source import Source
+from recsim_train.executor.checkpoint import files, state
+from recsim_train.executor.checkpoint.files import CENTRAL, Source
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.placement.plan import Plan
 from tests.executor.checkpoint_jobs import ROWS, Job, plan_of
@@ -39,10 +38,10 @@ def test_tables_are_the_same_to_the_last_bit_whoever_holds_them(
     before: str, after: str, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if small:
-        monkeypatch.setattr(writing, "_MOST", 400)
+        monkeypatch.setattr(files, "_MOST", 400)
     first, second = Job(LAYOUTS[before](), 1), Job(LAYOUTS[after](), 2)
     with Source(first.kept(tmp_path)) as source:
-        blocks.restore(source, second.shards())
+        state.restore(source, second.shards())
     for number in range(len(ROWS)):
         for a, b in zip(first.table(number), second.table(number), strict=True):
             assert not a.isnan().any()
@@ -56,7 +55,7 @@ def test_tables_by_columns_too(tmp_path: Path) -> None:
 
     first, second = by_columns(2), by_columns(3)
     with Source(first.kept(tmp_path)) as source:
-        blocks.restore(source, second.shards())
+        state.restore(source, second.shards())
     for number in range(len(ROWS)):
         assert torch.equal(first.table(number)[0], second.table(number)[0])
 
@@ -70,7 +69,7 @@ def test_central_parameters_keep_their_places(
     options: dict[str, Any] = {"hosts": 2, "outer": "easgd"} if kind == "hierarchical" else {}
     first, second = (Job(plan_of(4, 1, dense, kind, options), dense) for dense in servers)
     with Source(first.kept(tmp_path)) as source:
-        blocks.restore(source, second.shards())
+        state.restore(source, second.shards())
         for name in (CENTRAL, f"{CENTRAL}.squares"):
             whole = source.whole(name)
             assert whole is not None
@@ -84,9 +83,9 @@ def test_central_parameters_keep_their_places(
 def restored(source: Source, job: Job) -> None:
     everyone = set(job.workers)
     for trainer, replica in enumerate(job.replicas):
-        blocks.restore_replica(source, trainer, replica, len(job.replicas))
+        state.restore_replica(source, trainer, replica, len(job.replicas))
         mine = [(n, w) for n, w in job.workers.items() if n.startswith(f"trainer[{trainer}]")]
-        blocks.restore_loops(source, mine, everyone)
+        state.restore_loops(source, mine, everyone)
 
 
 def test_as_many_trainers_get_back_what_was_their_own(tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_hosts_of_a_cut_net_get_their_parts_from_whoever_had_them(tmp_path: Path
         restored(source, second)
         whole = source.dense()
     for trainer, replica in enumerate(second.replicas):
-        for held in blocks.of_replica(trainer, replica):
+        for held in state.of_replica(trainer, replica):
             if held.name.endswith(".dense"):
                 (begin,) = held.offsets
                 assert torch.equal(held.tensor, whole[begin : begin + held.tensor.numel()])
@@ -202,7 +201,7 @@ def test_what_is_missing_or_of_another_shape_is_named(tmp_path: Path) -> None:
     wider = Job(plan_of(), 2).shards()[0]
     with Source(found) as source:
         with pytest.raises(RunFailed, match=r"has no tables\.1\.rows"):
-            blocks.restore(source, Job(plan_of(), 2).shards())
+            state.restore(source, Job(plan_of(), 2).shards())
         with pytest.raises(RunFailed, match=r"tables\.0\.rows is \(1000, 4\), not \(1001, 4\)"):
             source.fill(wider._replace(shape=(1001, 4)))
         with pytest.raises(RunFailed, match="numbers are there, not"):
@@ -215,7 +214,7 @@ def test_a_file_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(OSError, match="File too large") as caught:
-            writing.write(tmp_path, "server", job.shards())
+            files.write(tmp_path, "server", job.shards())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.errno == errno.EFBIG

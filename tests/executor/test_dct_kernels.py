@@ -17,7 +17,6 @@ from recsim_train.executor.shards.routing import ShardSlices, route_ids
 from recsim_train.executor.shards.services import EmbeddingServer
 from recsim_train.executor.shards.stubs import EmbeddingStub, Near
 from recsim_train.executor.values import (
-    RealBlock,
     RealDense,
     RealFeatures,
     RealIds,
@@ -309,20 +308,6 @@ def test_tallies_count_the_tensors_that_were_made(
         assert tally.dense_bytes == 8 * lines * width
         assert tally.figures().density == pytest.approx(sent / (lines * width))
     assert (forward.sent_bytes, back.sent_bytes) == (9 * sent, 8 * sent)
-
-
-def test_operations_on_blocks_of_activations() -> None:
-    """What cuts between hosts use: forward mask and unmask, backward pick and unpick."""
-    worker = new_worker()
-    block, gradient = (RealBlock(torch.randn(5, 40, dtype=torch.float64)) for _ in range(2))
-    masked = masks.mask(worker, block, 0.1)
-    whole = masks.unmask(worker, masked)
-    assert (whole.tensor != 0).sum(1).tolist() == [4] * 5
-    assert torch.equal(whole.tensor[whole.tensor != 0], block.tensor[whole.tensor != 0])
-    picked = masks.pick(worker, gradient, masked)
-    assert picked.tensor.numel() == 5 * 4 * 8
-    back = masks.unpick(worker, RealBlock(picked.tensor), masked)
-    assert torch.equal(back.tensor, gradient.tensor * (whole.tensor != 0))
 
 
 def test_shares_keep_floor_but_at_least_one() -> None:

@@ -102,7 +102,7 @@ def train(
     for path in sorted(folder.glob("*.pt")):
         state = torch.load(path, weights_only=True)
         for name, value in state.items():
-            if name.startswith("EMBEDDING"):
+            if name.startswith("embedding"):
                 slices, held = value
                 position = 0
                 for table, start, stop, *_ in slices:

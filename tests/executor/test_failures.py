@@ -58,7 +58,7 @@ def make_plan(
         data=Data(eval_rows=16, synthetic=Synthetic(rows=2000), **data),
         roles=Roles(trainers=2, embedding_servers=1, dense_servers=1, readers=readers),
         training=Training(batch_size=16, threads=1, steps=steps, warmup_steps=2),
-        execution=Execution(timeout=timeout, start_timeout=start_timeout, transport=transport),
+        execution=Execution(timeout=timeout, start_timeout=start_timeout),
         strategies=(choice,),
     )
     return build_plan(spec, choice)
@@ -77,14 +77,9 @@ def children(staging: Path) -> list[psutil.Process]:
 ROLES = ["trainer[0]", "trainer[1]", "embedding_server[0]", "dense_server[0]", "reader[0]"]
 
 
-@pytest.mark.parametrize(
-    ("role", "transport"),
-    [*((role, "tcp") for role in ROLES), ("trainer[1]", "gloo"), ("embedding_server[0]", "gloo")],
-)
+@pytest.mark.parametrize("role", ROLES)
 @tried_anew()
-def test_a_killed_process_is_named_and_everything_ends(
-    role: str, transport: str, tmp_path: Path
-) -> None:
+def test_a_killed_process_is_named_and_everything_ends(role: str, tmp_path: Path) -> None:
     killed_at: list[float] = []
     seen: list[psutil.Process] = []
 
@@ -96,7 +91,7 @@ def test_a_killed_process_is_named_and_everything_ends(
             victim.kill()
 
     with pytest.raises(PartialRun) as failure:
-        execute(make_plan(transport=transport), staging=tmp_path, progress=kill)
+        execute(make_plan(), staging=tmp_path, progress=kill)
     took = time.monotonic() - killed_at[0]
     assert str(failure.value) == f"{role} was killed by signal 9 (SIGKILL)"
     assert len(seen) == len(ROLES)

@@ -44,8 +44,7 @@ from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.link import connections
 from recsim_train.executor.link.connections import ClientListener, connect
-from recsim_train.executor.link.tcp import TcpPort, address_said
-from recsim_train.executor.link.transport import Key, ServiceKind
+from recsim_train.executor.link.transport import Key, Port, address_said
 from recsim_train.executor.part import Ending, LostPeerError, ProcessPart, Reading
 from recsim_train.executor.process import agreement, board, parting
 from recsim_train.executor.process.board import Board, FolderBoard, StoreBoard
@@ -153,9 +152,8 @@ payloads = st.one_of(
 )
 
 
-def header_of(plan: Plan, service: int, shard: int, request: bytes) -> bytes:
-    key = struct.pack("<II", service, shard)
-    return key + request[: header_bytes(plan)].ljust(header_bytes(plan), b"\0")
+def header_of(plan: Plan, shard: int, request: bytes) -> bytes:
+    return struct.pack("<Q", shard) + request[: header_bytes(plan)].ljust(header_bytes(plan), b"\0")
 
 
 @st.composite
@@ -163,8 +161,7 @@ def messages(draw: st.DrawFn, plan: Plan) -> bytes:
     """A request as it travels, mostly with some of it changed."""
     head = header_of(
         plan,
-        draw(st.sampled_from([0, 0, 0, 1, 2, 2**31])),
-        draw(st.sampled_from([0, 0, 0, 1])),
+        draw(st.sampled_from([0, 0, 0, 1, 2**63])),
         draw(st.one_of(requests.map(wire.encode), st.binary(max_size=80))),
     )
     payload = draw(payloads)
@@ -183,7 +180,7 @@ def lookup(plan: Plan) -> bytes:
     lengths = np.ones(8, np.int32).tobytes() if "scale" not in plan.strategy.kind else b""
     request = wire.encode(wire.LookupRequest(0, 8, (8, 8, 16)))
     payload = values + lengths
-    return struct.pack("<Q", len(payload)) + header_of(plan, 0, 0, request) + payload
+    return struct.pack("<Q", len(payload)) + header_of(plan, 0, request) + payload
 
 
 @contextmanager
@@ -191,13 +188,13 @@ def shard(plan: Plan) -> Iterator[tuple[socket.socket, list[BaseException | None
     """A client's raw connection to a thread that serves it, and how that ends."""
     assert plan.embedding is not None
     servers: dict[Key, EmbeddingServer | DenseServer] = {
-        (ServiceKind.EMBEDDING, 0): EmbeddingServer(plan, plan.embedding.shards[0])
+        ("embedding", 0): EmbeddingServer(plan, plan.embedding.shards[0])
     }
     if plan.dense is not None:
-        servers[ServiceKind.DENSE, 0] = DenseServer(plan, plan.dense.shards[0])
+        servers["dense", 0] = DenseServer(plan, plan.dense.shards[0])
     listener = ClientListener("127.0.0.1", TOKEN, [0], 8 + header_bytes(plan))
     asker = connect(listener.address, TOKEN, 0, LIMIT)
-    port = TcpPort(listener, 0, "trainer[0]")
+    port = Port(listener, 0, "trainer[0]")
     client = "trainer[0].worker[0]", 0
     recorder = Recorder(0, 100, 100)
     serving = Serving("embedding_server[0]", *client, port, servers, recorder, time.monotonic)
@@ -265,7 +262,7 @@ def test_an_honest_lookup_is_answered_and_its_update_applied() -> None:
 def test_a_payload_that_is_claimed_takes_no_memory_before_it_comes() -> None:
     plan = PLANS["rows"]
     with shard(plan) as (sock, ends, thread):
-        sock.sendall(struct.pack("<Q", (1 << 40) - 1) + header_of(plan, 0, 0, b"\1"))
+        sock.sendall(struct.pack("<Q", (1 << 40) - 1) + header_of(plan, 0, b"\1"))
         sock.sendall(b"x" * 1000)
         sock.shutdown(socket.SHUT_WR)
         thread.join(LIMIT)
@@ -550,7 +547,7 @@ def _said(plan: Plan, request: wire.ShardRequest, payload: bytes) -> str:
     """How the shard ends that is sent this after an honest lookup."""
     with shard(plan) as (sock, ends, thread):
         sock.sendall(lookup(plan))
-        head = header_of(plan, 0, 0, wire.encode(request))
+        head = header_of(plan, 0, wire.encode(request))
         sock.sendall(struct.pack("<Q", len(payload)) + head + payload)
         thread.join(LIMIT)
         assert not thread.is_alive()

@@ -21,9 +21,8 @@ from recsim_train.checkpoints.manifest import (
     steps_of,
 )
 from recsim_train.executor.checkpoint import keeper as keepers
+from recsim_train.executor.checkpoint.files import MemoryBlock, Source
 from recsim_train.executor.checkpoint.keeper import Keeper
-from recsim_train.executor.checkpoint.memory import MemoryBlock
-from recsim_train.executor.checkpoint.source import Source
 from recsim_train.placement.plan import Plan
 from tests.checkpoints.test_manifest import with_checkpoints
 from tests.executor.checkpoint_jobs import plan_of

@@ -9,7 +9,6 @@ import pytest
 
 from recsim_train.config.experiment import (
     Data,
-    Execution,
     Experiment,
     Model,
     Roles,
@@ -36,13 +35,11 @@ STRATEGIES: dict[str, tuple[str, dict[str, object], Roles]] = {
     "hierarchical": ("hierarchical", {"tags": "bottom.0=0,top.0=1"}, SERVERS),
 }
 CASES = [
-    pytest.param(name, transport, marks=[pytest.mark.slow] if name != "flat_ps" else [])
-    for name in STRATEGIES
-    for transport in ("gloo", "tcp")
+    pytest.param(name, marks=[pytest.mark.slow] if name != "flat_ps" else []) for name in STRATEGIES
 ]
 
 
-def experiment(name: str, transport: str, width: int = 64, **training: int) -> Experiment:
+def experiment(name: str, width: int = 64, **training: int) -> Experiment:
     kind, options, roles = STRATEGIES[name]
     choice = StrategyChoice(kind=kind, options=options)
     return Experiment(
@@ -59,15 +56,14 @@ def experiment(name: str, transport: str, width: int = 64, **training: int) -> E
             sparse_optimizer="sgd",
             **{"batch_size": 128, "steps": 150, "warmup_steps": 10, **training},
         ),
-        execution=Execution(transport=transport),
         strategies=(choice,),
     )
 
 
-@pytest.mark.parametrize(("name", "transport"), CASES)
+@pytest.mark.parametrize("name", CASES)
 @tried_anew()
-def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> None:
-    spec = experiment(name, transport)
+def test_the_remainder_is_small(name: str, tmp_path: Path) -> None:
+    spec = experiment(name)
     plan = build_plan(spec, spec.strategies[0])
     before = time.monotonic()
     outcome = execute(plan, staging=tmp_path)
@@ -95,7 +91,7 @@ def test_the_remainder_is_small(name: str, transport: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["allreduce", "hierarchical"])
 @tried_anew()
 def test_what_operations_further_threads_do_is_the_operations(name: str, tmp_path: Path) -> None:
-    spec = experiment(name, "tcp", 512, batch_size=1024, threads=2, steps=40)
+    spec = experiment(name, 512, batch_size=1024, threads=2, steps=40)
     outcome = execute(build_plan(spec, spec.strategies[0]), staging=tmp_path)
     ledger = outcome.facts.ledger
     assert ledger is not None

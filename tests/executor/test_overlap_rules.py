@@ -22,8 +22,7 @@ from recsim_train.config.experiment import (
     Synthetic,
     Training,
 )
-from recsim_train.executor.link.tcp import TcpTransport
-from recsim_train.executor.link.transport import ServiceKind
+from recsim_train.executor.link.transport import Transport
 from recsim_train.executor.net.model import initial_dense, initial_rows
 from recsim_train.executor.shards import wire
 from recsim_train.executor.shards.services import DenseServer
@@ -86,12 +85,12 @@ def trained(plan: Plan, folder: Path) -> tuple[list[Tensor], dict[str, Tensor], 
     replica = torch.empty(0)
     for path in sorted(folder.glob("*.pt")):
         for name, value in torch.load(path, weights_only=True).items():
-            if name.startswith("EMBEDDING"):
+            if name.startswith("embedding"):
                 slices, held = value
                 sizes = [stop - start for _, start, stop, *_ in slices]
                 for (table, start, stop, *_), rows in zip(slices, held.split(sizes), strict=True):
                     tables[table][start:stop] = rows
-            elif name.startswith("DENSE"):
+            elif name.startswith("dense"):
                 dense[name] = value[1]
             elif path.name == "trainer[0].pt":
                 replica = value
@@ -135,22 +134,22 @@ def start(plan: Plan) -> tuple[Rows, Tensor]:
 
 
 CASES = [
-    # prefetch, type on the wire, pooling, transport
-    (0, "bfloat16", "server", "tcp"),
-    (0, "float16", "worker", "tcp"),
-    (1, "full", "server", "tcp"),
-    (2, "full", "worker", "gloo"),
-    (3, "bfloat16", "server", "gloo"),
-    (8, "float16", "server", "tcp"),
-    (STEPS - 1, "bfloat16", "worker", "tcp"),
+    # prefetch, type on the wire, pooling
+    (0, "bfloat16", "server"),
+    (0, "float16", "worker"),
+    (1, "full", "server"),
+    (2, "full", "worker"),
+    (3, "bfloat16", "server"),
+    (8, "float16", "server"),
+    (STEPS - 1, "bfloat16", "worker"),
 ]
 
 
-@pytest.mark.parametrize(("prefetch", "kind", "pooling", "transport"), CASES)
+@pytest.mark.parametrize(("prefetch", "kind", "pooling"), CASES)
 def test_one_downpour_worker_by_the_rule(
-    prefetch: int, kind: str, pooling: str, transport: str, tmp_path: Path
+    prefetch: int, kind: str, pooling: str, tmp_path: Path
 ) -> None:
-    plan = downpour(prefetch, pooling, wire=kind, transport=transport)
+    plan = downpour(prefetch, pooling, wire=kind)
     wanted_tables, central = by_rule(plan, prefetch, kind, pooling)
     tables, shards, evaluated = trained(plan, tmp_path / "run")
     assert distance(torch.cat([shards[name] for name in sorted(shards)]), central) < 1e-12
@@ -181,22 +180,21 @@ def by_rule(plan: Plan, prefetch: int, kind: str, pooling: str) -> tuple[list[Te
 
 
 @pytest.mark.parametrize(
-    ("prefetch", "kind", "servers", "transport"),
+    ("prefetch", "kind", "servers"),
     [
-        (1, "full", 2, "tcp"),
-        (2, "bfloat16", 2, "tcp"),
-        (1, "full", 2, "gloo"),
-        (2, "full", 0, "tcp"),
+        (1, "full", 2),
+        (2, "bfloat16", 2),
+        (2, "full", 0),
     ],
 )
 def test_local_steps_of_several_trainers_by_the_rule(
-    prefetch: int, kind: str, servers: int, transport: str, tmp_path: Path
+    prefetch: int, kind: str, servers: int, tmp_path: Path
 ) -> None:
     """All trainers advance together: a lookup ahead misses d of their common updates, no more and
     no fewer, whoever is first."""
     choice = StrategyChoice(kind="localsgd", options={"every": 2, "prefetch": prefetch})
     roles = Roles(trainers=2, embedding_servers=servers)
-    plan = plan_of(roles, choice, 8, wire=kind, transport=transport)
+    plan = plan_of(roles, choice, 8, wire=kind)
     rounded = ROUND[kind]
     rows, first = start(plan)
     replicas = [first, first.clone()]
@@ -253,16 +251,15 @@ def test_each_rounding_and_each_staleness_learns_something_else() -> None:
 
 
 def test_a_push_and_an_update_are_not_waited_for_while_their_server_is_busy() -> None:
-    """Over TCP a loop computes on beside them as soon as the system has taken them."""
+    """A loop computes on beside them as soon as the system has taken them."""
     plan = downpour(1, "server")
     assert plan.dense is not None
     assert plan.embedding is not None
     store, patience = HashStore(), timedelta(seconds=20)
     shards = plan.embedding.shards[0], plan.dense.shards[0]
-    keys = [(ServiceKind.EMBEDDING, 0), (ServiceKind.DENSE, 0)]
-    client = TcpTransport(plan, 0, store, patience, {})
-    server = TcpTransport(plan, 1, store, patience, {0: keys})
-    channels = [client.channel(0, key, 1) for key in keys]
+    client = Transport(plan, 0, store, patience, [])
+    server = Transport(plan, 1, store, patience, [0])
+    channels = [client.channel(0, 0, 1) for _ in shards]
     dense = DenseStub(
         [Remote(DenseRules(plan.experiment, shards[1]), channels[1])], torch.zeros(1).double()
     )
@@ -275,15 +272,11 @@ def test_a_push_and_an_update_are_not_waited_for_while_their_server_is_busy() ->
         assert embedding.update(RealRows(gradient, batch.ids), 0)()[0] is None
         pushed = torch.ones(plan.dense.shards[-1].stop).double()
         assert dense.push(RealDense(pushed), 0)()[0] is None
-    (port,) = server.ports(0, 0, keys)
+    port = server.port(0, 0)
     for _ in batches:
-        for key, kind in zip(
-            [keys[0], keys[0], keys[1]],
-            [wire.LookupRequest, wire.UpdateRequest, wire.PushRequest],
-            strict=True,
-        ):
+        for kind in (wire.LookupRequest, wire.UpdateRequest, wire.PushRequest):
             asked, header, size = port.next_request()
-            assert (asked, type(wire.decode(header))) == (key, kind)
+            assert (asked, type(wire.decode(header))) == (0, kind)
             port.payload(size)
     assert port._answerer is not None
     port._answerer.close()

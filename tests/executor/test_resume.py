@@ -75,7 +75,7 @@ def gone_on(whole: Path, folder: Path, at: int, *sets: str) -> Run:
     [
         ("strategy=allreduce",),
         pytest.param((f"strategy={{kind: allreduce, {DCT}}}", "roles.readers=1"), marks=MORE),
-        (f"strategy={{kind: allreduce, {BOTH}}}", "execution.transport=gloo"),
+        (f"strategy={{kind: allreduce, {BOTH}}}",),
         ("strategy={kind: localsgd, every: 5, switch: 12, prefetch: 2}",),
         (f"strategy={{kind: localsgd, every: 5, {MASKED}}}", "roles.embedding_servers=0"),
         ("strategy=scalefreectr",),

@@ -64,7 +64,7 @@ def test_it_ends_and_learns(trainers: int, algorithm: str, sync: str, tmp_path: 
     states = [torch.load(tmp_path / f"trainer[{t}].pt") for t in range(trainers)]
     replicas = [state["replica"] for state in states]
     if algorithm == "easgd":
-        central = torch.load(tmp_path / "dense_server[0].pt")["DENSE/0"][1]
+        central = torch.load(tmp_path / "dense_server[0].pt")["dense/0"][1]
         torch.testing.assert_close(replicas[0], central, rtol=0, atol=0)
     else:
         for replica in replicas[1:]:

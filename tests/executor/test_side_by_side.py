@@ -27,8 +27,7 @@ from recsim_train.config.experiment import (
     Training,
 )
 from recsim_train.executor.link import connections
-from recsim_train.executor.link.tcp import TcpPort, TcpTransport
-from recsim_train.executor.link.transport import ServiceKind
+from recsim_train.executor.link.transport import Transport
 from recsim_train.executor.process.role import first_shard
 from recsim_train.executor.shards import wire
 from recsim_train.executor.shards.services import EmbeddingServer, Serving
@@ -70,23 +69,19 @@ def ids_of(batch: int) -> RealIds:
 class Two:
     """A client of two servers, which do what the test does."""
 
-    def __init__(self, plan: Plan, service: ServiceKind) -> None:
+    def __init__(self, plan: Plan) -> None:
         store = HashStore()
-        keys = [(service, index) for index in range(2)]
         # rank 0 makes the run's token
-        self.client = TcpTransport(plan, 0, store, PATIENCE, {})
-        servers = [TcpTransport(plan, 1 + n, store, PATIENCE, {0: [keys[n]]}) for n in range(2)]
-        self.channels = [self.client.channel(0, key, 1 + n) for n, key in enumerate(keys)]
-        self.ports: list[TcpPort] = [
-            server.ports(0, 0, [key])[0] for server, key in zip(servers, keys, strict=True)
-        ]
+        self.client = Transport(plan, 0, store, PATIENCE, [])
+        servers = [Transport(plan, 1 + n, store, PATIENCE, [0]) for n in range(2)]
+        self.channels = [self.client.channel(0, n, 1 + n) for n in range(2)]
+        self.ports = [server.port(0, 0) for server in servers]
         self.pool = ThreadPoolExecutor(3)
 
     def close(self) -> None:
         for channel in self.channels:
             channel.asker.close()
         for port in self.ports:
-            assert port._listener is not None
             (port._answerer or port._listener.client(0)).close()
         self.pool.shutdown()
 
@@ -104,8 +99,8 @@ class Two:
 
 
 @contextmanager
-def two(plan: Plan, service: ServiceKind) -> Iterator[Two]:
-    made = Two(plan, service)
+def two(plan: Plan) -> Iterator[Two]:
+    made = Two(plan)
     try:
         yield made
     finally:
@@ -126,7 +121,7 @@ def test_an_answer_that_comes_first_is_taken_first(
 ) -> None:
     monkeypatch.setattr(connections, "BUFFER_BYTES", 64 << 10)
     plan, fast = plan_of("allreduce"), 1 - slow
-    with two(plan, ServiceKind.EMBEDDING) as world:
+    with two(plan) as world:
         stub, ids = embedding_stub(plan, world, first), ids_of(BATCH)
         looked = world.pool.submit(lambda: stub.lookup(ids, 0)())  # noqa: PLW0108  # there, too
         answers = [torch.rand(1, BATCH, DIM), torch.rand(1, BATCH, DIM)]
@@ -182,14 +177,10 @@ def test_a_server_that_does_not_read_keeps_nothing_from_the_other(
     monkeypatch.setattr(connections, "BUFFER_BYTES", 64 << 10)
     fast = 1 - slow
     if effect == "push":  # as many dense parameters as make the same bytes
-        plan, service, make = (
-            plan_of("flat_ps", dim=400_000, batch=8, dense_servers=2),
-            ServiceKind.DENSE,
-            pushed,
-        )
+        plan, make = plan_of("flat_ps", dim=400_000, batch=8, dense_servers=2), pushed
     else:
-        plan, service, make = plan_of("allreduce"), ServiceKind.EMBEDDING, updated
-    with two(plan, service) as world:
+        plan, make = plan_of("allreduce"), updated
+    with two(plan) as world:
         send, due = make(plan, world, first)
         assert min(map(len, due)) > 12e6
         sending = world.pool.submit(send)
@@ -215,7 +206,7 @@ def test_a_request_is_on_its_way_before_a_shard_here_is_waited_for() -> None:
         def update(self, *_: object) -> None:
             assert read.wait(20)
 
-    with two(plan, ServiceKind.EMBEDDING) as world:
+    with two(plan) as world:
         ends = [
             Near(Here(plan, plan.embedding.shards[0]), 0),
             Remote(EmbeddingRules(plan, plan.embedding.shards[1]), world.channels[1]),
@@ -291,19 +282,18 @@ def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> No
     """Lookup and update each take what the bytes of all trainers take through one server's link."""
     plan = plan_of("allreduce", trainers=TRAINERS)
     assert plan.embedding is not None
-    store, keys = HashStore(), [(ServiceKind.EMBEDDING, index) for index in range(2)]
-    TcpTransport(plan, 0, store, PATIENCE, {})
+    store = HashStore()
+    Transport(plan, 0, store, PATIENCE, [])
     ports, clients = {}, range(TRAINERS)
     for index, shard in enumerate(plan.embedding.shards):
         server = EmbeddingServer(plan, shard)
-        asked = {client: [keys[index]] for client in clients}
-        transport = TcpTransport(plan, 1 + index, store, PATIENCE, asked)
+        transport = Transport(plan, 1 + index, store, PATIENCE, clients)
         ports[index] = int(store.get(f"requests/{1 + index}").decode().rpartition(":")[2])
         for client in clients:
-            (port,) = transport.ports(client, 0, [keys[index]])
             recorder = Recorder(warmup=0, steps=1 << 30, max_spans=1)
             who = f"trainer[{client}].worker[0]", client
-            serving = Serving("server", *who, port, {keys[index]: server}, recorder, time.monotonic)
+            port, held = transport.port(client, 0), {("embedding", index): server}
+            serving = Serving("server", *who, port, held, recorder, time.monotonic)
             threading.Thread(target=served, args=[serving], daemon=True).start()
     links = Links(ports, TRAINERS, RATE)
     begin_together = threading.Barrier(TRAINERS)
@@ -312,9 +302,9 @@ def test_three_trainers_use_the_links_of_two_servers_as_wide_as_they_are() -> No
 
     def train(client: int) -> None:
         first_in_line()
-        transport = TcpTransport(plan, 10 + client, Seen(store, links, client), PATIENCE, {})  # type: ignore[arg-type]
+        transport = Transport(plan, 10 + client, Seen(store, links, client), PATIENCE, [])  # type: ignore[arg-type]
         ends = [
-            Remote(EmbeddingRules(plan, shard), transport.channel(client, keys[index], 1 + index))
+            Remote(EmbeddingRules(plan, shard), transport.channel(client, index, 1 + index))
             for index, shard in enumerate(plan.embedding.shards)  # type: ignore[union-attr]
         ]
         stub, ids = EmbeddingStub(ends, first=first_shard(plan, client)), ids_of(BATCH)
@@ -356,6 +346,5 @@ def served(serving: Serving) -> None:
     first_in_line()
     with suppress(ConnectionError):
         serving.run()
-    assert isinstance(serving.port, TcpPort)
     assert serving.port._answerer is not None
     serving.port._answerer.close()

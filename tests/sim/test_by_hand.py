@@ -30,23 +30,21 @@ SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 
 
 @pytest.mark.usefixtures("equal_shares")
-@pytest.mark.parametrize(("transport", "shared"), [("tcp", False), ("gloo", False), ("tcp", True)])
+@pytest.mark.parametrize("shared", [False, True])
 def test_one_trainer_one_server_by_hand(
-    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, transport: str, shared: bool
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, shared: bool
 ) -> None:
-    """Over TCP each request and answer is one message with a head, whose bytes move as soon as it
-    is sent; an update's fit into the buffers, so that the trainer goes on. Over gloo a request is
-    two messages, an answer has no head, and the trainer waits until an update has arrived. On one
-    machine vectors are copied by who sends them, and used where they are."""
+    """Each request and answer is one message with a head, whose bytes move as soon as it is sent;
+    an update's fit into the buffers, so that the trainer goes on. On one machine vectors are copied
+    by who sends them, and used where they are."""
     # a reader process: in the trainer, reading would compete for the interpreter lock
     plan = plans(
         roles={"embedding_servers": 1, "readers": 1},
         data=FAST_DATA,
         training={"steps": 5, "warmup_steps": 2},
-        execution={"transport": transport},
     )
     # a slow update, too
-    prices = {"message": "10 us", "gloo_message": "13 us", "hashed_id": "800 ns"}
+    prices = {"message": "10 us", "hashed_id": "800 ns"}
     cluster = clusters(prices=prices | {"shared_byte": "3 ns"}, colocate=shared)
     outcome = outcome_of(plan, cluster)
     model, b = plan.experiment.model, 64
@@ -57,10 +55,7 @@ def test_one_trainer_one_server_by_hand(
     ids, vectors = 6 * b, 6 * b * 8 * 4
     header = 8 * (5 + 6)  # five numbers, and one for each table
     # the CPU of a request and of an answer at each end, their heads on the wire
-    if transport == "tcp":
-        asked, answered, head, answer_head = 10e-6, 10e-6, 8 + 8 + header, 8
-    else:
-        asked, answered, head, answer_head = 2 * 13e-6, 13e-6, 8 + header, 0
+    asked, answered, head, answer_head = 10e-6, 10e-6, 8 + 8 + header, 8
 
     def work(name: str) -> float:
         scope = Scope(
@@ -92,11 +87,7 @@ def test_one_trainer_one_server_by_hand(
     # the server's thread may still apply the last update when the next lookup reaches it
     applying = asked + request + work("update_pooled")
     meanwhile = push + next_batch + pull + load + ask + work("route_ids") + asked
-    if transport == "tcp":
-        late = brought + applying - (meanwhile + sent)
-    else:  # the lookup's bytes wait for the thread
-        update += brought
-        late = applying - (meanwhile + latency)
+    late = brought + applying - (meanwhile + sent)
     assert late > 0.0
     lookup += late
     whole = next_batch + pull + load + lookup + learn + update + push
@@ -108,8 +99,7 @@ def test_one_trainer_one_server_by_hand(
     assert parts["update", "embedding"] == pytest.approx(update, rel=1e-9)
     assert parts["pull", "dense"] == pytest.approx(pull, rel=1e-9)
     assert parts["compute", "forward_backward"] == pytest.approx(learn, rel=1e-9)
-    served = applying if transport == "tcp" else applying + (head + vectors) / rate
-    assert parts["serve_update", "embedding"] == pytest.approx(served, rel=1e-9)
+    assert parts["serve_update", "embedding"] == pytest.approx(applying, rel=1e-9)
     # seven lookups and updates, and batches with their size and shape
     heads = 7 * (2 * head + answer_head) + 7 * (8 + 4 * 8)
     assert outcome.facts.header_bytes == heads
@@ -192,16 +182,15 @@ def test_a_push_above_the_buffers_waits_for_what_they_do_not_hold(
     assert pushed == [pytest.approx(seconds, rel=1e-9)]
 
 
-@pytest.mark.parametrize(("transport", "threads"), [("tcp", 1), ("gloo", 2)])
-def test_a_process_serves_a_loop_with_one_thread_over_tcp(
-    plans: Plans, clusters: Clusters, fake_counts: Any, transport: str, threads: int
+def test_a_process_serves_a_loop_with_one_thread(
+    plans: Plans, clusters: Clusters, fake_counts: Any
 ) -> None:
-    plan = plans(roles={"trainers": 2}, execution={"transport": transport})
+    plan = plans(roles={"trainers": 2})
     runtime = Runtime(plan, clusters(), fake_counts(plan), iterations=1)
     runtime.run()
     for loop in runtime.loops:
         assert len(loop.serving) == 2  # an embedding and a dense shard of the other trainer
-        assert len({id(thread) for thread in loop.serving.values()}) == threads
+        assert len({id(thread) for thread in loop.serving.values()}) == 1
 
 
 @pytest.mark.usefixtures("equal_shares")

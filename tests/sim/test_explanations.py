@@ -56,28 +56,24 @@ def test_parts_add_up_to_the_effects(plans: Plans, clusters: Clusters) -> None:
 
 
 @pytest.mark.usefixtures("equal_shares")
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
-def test_one_trainer_alone_queues_behind_itself_at_most(
-    plans: Plans, clusters: Clusters, transport: str
-) -> None:
-    """Over TCP nobody waits until a push has arrived, so that the next pull stands in line behind
+def test_one_trainer_alone_queues_behind_itself_at_most(plans: Plans, clusters: Clusters) -> None:
+    """Nobody waits until a push has arrived, so that the next pull stands in line behind
     it: until its bytes have moved, and the server has received and applied it, less what the
     trainer does meanwhile."""
     roles = {"trainers": 1, "embedding_servers": 1, "dense_servers": 1}
-    plan = plans(roles=roles, execution={"transport": transport})
+    plan = plans(roles=roles)
     # reading goes on beside training: it must not take its interpreter lock
     prices = {"synthesize_row": "0 ns", "interpreter": "0 ns", "handover": "0 ns"}
     prices["asking"] = "0 ns"  # the trainer comes back while its push is applied
     cluster = clusters(jitter=0.0, prices=prices)
     effects = path_of(simulate(plan, cluster)).effects
     assert {"compute", "lookup", "update", "pull", "push"} <= set(effects)
-    if transport == "tcp":
-        elements = dense_parameters(plan.experiment.model)
-        apply = Pricing(plan.experiment, cluster, 64).operation("dense_apply", elements=elements)
-        behind = 4 * elements / (10e9 / 8) + 10e-6 + 20e-6 + apply[0]  # message, request
-        meanwhile = 10e-6 + 10e-6 + 10e-6  # NextBatch, Pull, message
-        assert effects["pull"]["queueing"] == pytest.approx(behind - meanwhile, rel=1e-3)
-        effects["pull"]["queueing"] = 0.0
+    elements = dense_parameters(plan.experiment.model)
+    apply = Pricing(plan.experiment, cluster, 64).operation("dense_apply", elements=elements)
+    behind = 4 * elements / (10e9 / 8) + 10e-6 + 20e-6 + apply[0]  # message, request
+    meanwhile = 10e-6 + 10e-6 + 10e-6  # NextBatch, Pull, message
+    assert effects["pull"]["queueing"] == pytest.approx(behind - meanwhile, rel=1e-3)
+    effects["pull"]["queueing"] = 0.0
     for effect in ("compute", "lookup", "pull"):
         parts = effects[effect]
         assert share(parts, "queueing") < 0.02, effect

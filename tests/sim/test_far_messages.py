@@ -62,7 +62,6 @@ def test_a_message_by_hand(plans: Plans, clusters: Clusters, size: int, there: b
         assert [times["taken"], times["until_taken"]] == pytest.approx([taken] * 2, rel=1e-9)
 
 
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
     ("batch", "ids"),
@@ -73,7 +72,6 @@ def test_requests_and_answers_of_any_size(
     plans: Plans,
     clusters: Clusters,
     fake_counts: Any,
-    transport: str,
     shards: int,
     batch: int,
     ids: int,
@@ -89,7 +87,6 @@ def test_requests_and_answers_of_any_size(
         },
         training={"batch_size": batch, "steps": 3, "warmup_steps": 1},
         data={"path": ("file.tsv",), "generate": True},
-        execution={"transport": transport},
     )
     vectors, asked = batch * 6 * 32 * 4 / shards, batch * 6 * 8 * ids / shards
     assert (vectors > BUFFER_BYTES, asked > BUFFER_BYTES) == (batch > 10_000, ids > 1)

@@ -23,24 +23,22 @@ STEPS = 5
 SERVERS = {"trainers": 2, "embedding_servers": 2, "dense_servers": 1}
 
 
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
 def test_one_trainer_one_server_by_hand(
-    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf, transport: str
+    plans: Plans, clusters: Clusters, outcome_of: OutcomeOf
 ) -> None:
     plan = plans(
         roles={"embedding_servers": 1},
         training={"steps": STEPS, "warmup_steps": 2, "batch_size": 64},
-        execution={"transport": transport},
     )
-    cluster = clusters(prices={"message": "10 us", "gloo_message": "13 us", "row_request": "35 us"})
+    cluster = clusters(prices={"message": "10 us", "row_request": "35 us"})
     outcome = outcome_of(plan, cluster)
     ledger = outcome.facts.ledger
     assert ledger is not None
-    # over TCP the loop goes on before its update is served: how many of these does the window see?
+    # the loop goes on before its update is served: how many of these does the window see?
     first, *_, last = outcome.iterations[2:]
     served = [s.start for s in outcome.spans if s.effect == "serve_update"]
     updates = sum(first.start <= start < last.end for start in served)
-    assert updates in ({STEPS - 1, STEPS} if transport == "tcp" else {STEPS})
+    assert updates in (STEPS - 1, STEPS)
     price = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
     model, ids = plan.experiment.model, 6 * 64
 
@@ -64,9 +62,8 @@ def test_one_trainer_one_server_by_hand(
     assert booked["trainer", "asking", "loop"] == pytest.approx(STEPS * 4 * price["asking"])
     requests = (STEPS + updates) * price["row_request"]
     assert booked["embedding_server", "requests", "server"] == pytest.approx(requests)
-    # ids, an answer, gradients; over gloo the headers of two of them travel alone
-    messages, head, back = (3 * 10e-6, 8 + 8, 8) if transport == "tcp" else (5 * 13e-6, 8, 0)
-    heads = 2 * (head + 8 * (5 + 6)) + back  # header: five numbers, one for each table
+    messages = 3 * 10e-6  # ids, an answer, gradients
+    heads = 2 * (8 + 8 + 8 * (5 + 6)) + 8  # header: five numbers, one for each table
     loop = STEPS * messages
     assert booked["trainer", "transport", "loop"] == pytest.approx(loop)
     unseen = (STEPS - updates) * 10e-6

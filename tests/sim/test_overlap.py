@@ -165,13 +165,12 @@ def test_conversions_are_paid_at_both_ends(
     # for being earlier (Graham's anomalies): 7 rounds beside 23 iterations, 0.4 % slower
     kind=st.sampled_from(["flat_ps", "localsgd", "allreduce"]),
     pooling=st.sampled_from(["server", "worker"]),
-    transport=st.sampled_from(["tcp", "gloo"]),
     trainers=st.integers(1, 3),
     nic=st.sampled_from(["100 Mbit/s", "1 Gbit/s", "10 Gbit/s"]),
     prefetch=st.integers(0, 2),
 )
 def test_fewer_bytes_are_never_slower(
-    kind: str, pooling: str, transport: str, trainers: int, nic: str, prefetch: int
+    kind: str, pooling: str, trainers: int, nic: str, prefetch: int
 ) -> None:
     """Where chance plays no part and the conversion costs nothing."""
     roles = {"trainers": trainers, "embedding_servers": 1, "dense_servers": 1}
@@ -182,7 +181,7 @@ def test_fewer_bytes_are_never_slower(
     cluster = make_cluster(jitter=0.0, nic=nic, prices=free)
     found = []
     for wire in ("full", "bfloat16"):
-        execution = {"wire": wire, "transport": transport}
+        execution = {"wire": wire}
         plan = make_plan(kind, options, roles=roles, execution=execution)
         found.append(speed(plan, predict(plan, cluster)))
     assert found[1] >= found[0] * (1 - 1e-6)

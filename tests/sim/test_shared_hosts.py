@@ -217,13 +217,11 @@ KINDS: list[tuple[str, dict[str, Any], dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("kind", "options", "roles"), [k for k in KINDS if not k[2]])
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
 def test_a_host_of_all_trainers_is_a_machine_of_all(
     plans: Plans, clusters: Clusters, kind: str, options: dict[str, Any], roles: dict[str, int],
-    transport: str,
 ) -> None:  # fmt: skip
     """One model: ``colocate`` is the case in which nothing is elsewhere."""
-    plan = plans(kind, options, roles={"trainers": 3, **roles}, execution={"transport": transport})
+    plan = plans(kind, options, roles={"trainers": 3, **roles})
     cluster = clusters(jitter=0.3, cores=64)  # so that no core is drawn by lot
     machine = cluster.model_copy(
         update={

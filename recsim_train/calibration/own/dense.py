@@ -53,8 +53,7 @@ def _timing(
 
 def _left(plan: Plan) -> bool:
     """Whether a loop reads what dense shards answer in memory that it shares with their servers."""
-    execution, dense = plan.experiment.execution, plan.dense
-    shared = execution.transport == "tcp" and execution.shared_memory
+    shared, dense = plan.experiment.execution.shared_memory, plan.dense
     return shared and dense is not None and dense.shards[0].host.role == "dense_server"
 
 

@@ -13,9 +13,7 @@ from torch import Tensor
 from recsim_train.checkpoints.going_on import newest
 from recsim_train.checkpoints.manifest import Manifest, check_space
 from recsim_train.config.errors import UserError
-from recsim_train.executor.checkpoint.memory import MemoryBlock, bytes_of
-from recsim_train.executor.checkpoint.source import Source
-from recsim_train.executor.checkpoint.writing import packed, save
+from recsim_train.executor.checkpoint.files import MemoryBlock, Source, bytes_of, packed, save
 from recsim_train.results.folder import json_bytes, writable, writing
 
 WEIGHTS, COLUMNS = "model.safetensors", "columns.json"

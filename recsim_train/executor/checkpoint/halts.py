@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-_LOOK = 0.2
-"""Seconds between two looks at whether the process has failed."""
+from recsim_train.executor.queues import wait_until
+
 _AHEAD = 2
 """Batches that a loop takes at most before it stands still where nobody had said so before."""
 
@@ -55,10 +55,7 @@ class Halts:
                     self.still_since = time.monotonic()
                 self._standing.add(loop)
                 self._changed.notify_all()
-                while self._due(number):
-                    if self._stopped():
-                        raise TimeoutError("another loop of this process failed")
-                    self._changed.wait(_LOOK)
+                wait_until(self._changed, lambda: not self._due(number), self._stopped)
                 self._standing.discard(loop)
             self._taken[loop] = number + 1
             return True

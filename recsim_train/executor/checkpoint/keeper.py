@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -40,9 +40,9 @@ from recsim_train.checkpoints.manifest import (
     prune,
 )
 from recsim_train.config.errors import UserError
+from recsim_train.executor.checkpoint.files import MemoryBlock, bytes_of, snapshot, write
 from recsim_train.executor.checkpoint.halts import Halts
-from recsim_train.executor.checkpoint.memory import MemoryBlock, bytes_of, snapshot
-from recsim_train.executor.checkpoint.writing import write
+from recsim_train.executor.checkpoint.state import RoleState
 from recsim_train.executor.process.attend import in_thread
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.trace.facts import CheckpointMade
@@ -55,16 +55,6 @@ _LOOK = 0.25
 _STEP = 0.02
 _WAIT = timedelta(seconds=0.1)
 _AT_THE_END = "end"
-
-
-class Holder(Protocol):
-    """Whose state is kept."""
-
-    def settle(self) -> None:
-        """Loops stand still: what servers have to know before anything is copied."""
-
-    def held(self) -> Iterable[MemoryBlock]:
-        """All that a checkpoint has of this process."""
 
 
 @dataclass(slots=True)
@@ -92,14 +82,14 @@ class Keeper:
         instance: Instance,
         keeping: Keeping,
         store: Store,
-        holder: Holder,
+        state: RoleState,
         stopped: Callable[[], bool],
         failed: Callable[[BaseException], None],
     ) -> None:
         """``store``: over a connection of its own; ``stopped``: whether this process ``failed``."""
         assert keeping.folder is not None
         self.plan, self.instance, self.folder = plan, instance, keeping.folder
-        self._store, self._holder, self._stopped = store, holder, stopped
+        self._store, self._state, self._stopped = store, state, stopped
         self._failed = failed
         self._rank = plan.rank(instance)
         self._rules = plan.experiment.checkpoint
@@ -132,7 +122,7 @@ class Keeper:
     def _body(self) -> None:
         try:
             while (iteration := self._agreed(number := self._next)) < self._total:
-                copies = snapshot(self._holder.held())
+                copies = snapshot(self._state.held())
                 still = 0.0
                 self._say(number, f"copied/{self._rank}")
                 everyone = range(len(self.plan.instances))
@@ -185,7 +175,7 @@ class Keeper:
                     soons = (f"soon/{trainer}" for trainer in trainers)
                     said = self._wait(number, soons, idle=True)
                     self.halts.stand(max(map(int, said)))
-            self._holder.settle()
+            self._state.settle()
             at = str(self.halts.at)
             if not soon:  # others may have been asked meanwhile, who go on as far then
                 self._say(number, f"soon/{self.instance.index}", at)

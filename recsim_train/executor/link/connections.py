@@ -47,7 +47,7 @@ HEAD_BYTES = _SIZE.size
 _HELLO = struct.Struct(f"<8s{TOKEN_BYTES}sI16s")
 """A client's first words: the protocol's name, the run's token, the client's number, and a random
 one of this connection. Memory that it offers to share begins with the same."""
-_PROTOCOL = b"recsim/3"
+_PROTOCOL = b"recsim/4"
 _SHARED, _APART = b"\1", b"\0"
 """A server's first word: whether it has mapped such memory."""
 _PATIENCE = 5.0

@@ -5,7 +5,7 @@ Every row of [rows, width] keeps its largest entries, and gradients exist at tho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,6 @@ from recsim_train.config.experiment import Model
 from recsim_train.executor.books import booked
 from recsim_train.executor.link.tensors import as_bytes, split_bytes
 from recsim_train.executor.net.model import dtype_of
-from recsim_train.executor.values import RealBlock
-from recsim_train.executor.worker import Worker
-from recsim_train.strategy.values import Masked
 from recsim_train.workload.compression import (
     Mask,
     MaskOver,
@@ -32,14 +29,12 @@ _PLACES = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 """By the bytes of a place."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RealMasked(RealBlock, Masked):
-    """``values`` [rows, k] at ``places`` int64 [rows, k] of rows of ``width``; ``tensor``: the
-    bytes that travel, without the places where the other side knows them."""
+class RealMasked(NamedTuple):
+    """``values`` [rows, k] at ``places`` int64 [rows, k]; ``tensor``: both as bytes that travel."""
 
+    tensor: Tensor
     values: Tensor
     places: Tensor
-    width: int
 
 
 def mask_rows(block: Tensor, share: float) -> RealMasked:
@@ -48,7 +43,7 @@ def mask_rows(block: Tensor, share: float) -> RealMasked:
     places = block.abs().topk(kept(width, share), dim=1, sorted=False).indices
     values = block.gather(1, places)
     short = (places - _SHIFT if size == 2 else places).to(_PLACES[size])
-    return RealMasked(as_bytes(values, short), values, places, width)
+    return RealMasked(as_bytes(values, short), values, places)
 
 
 def unpack_mask(payload: Tensor, rows: int, width: int, kind: torch.dtype) -> RealMasked:
@@ -57,36 +52,13 @@ def unpack_mask(payload: Tensor, rows: int, width: int, kind: torch.dtype) -> Re
     count = payload.numel() // (kind.itemsize + size)
     values, short = split_bytes(payload, (count, kind), (count, _PLACES[size]))
     places = short.to(torch.int64).view(rows, -1)
-    return RealMasked(
-        payload, values.view(rows, -1), places + _SHIFT if size == 2 else places, width
-    )
+    places = places + _SHIFT if size == 2 else places
+    return RealMasked(payload, values.view(rows, -1), places)
 
 
 def spread(values: Tensor, places: Tensor, width: int) -> Tensor:
     """[rows, width] with ``values`` at ``places`` and zeros elsewhere."""
     return values.new_zeros((values.shape[0], width)).scatter_(1, places, values)
-
-
-def mask(worker: Worker, block: RealBlock, share: float) -> RealMasked:
-    """The largest entries of every row, with their places."""
-    return mask_rows(block.tensor, share)
-
-
-def unmask(worker: Worker, masked: RealMasked) -> RealBlock:
-    """The block with zeros where nothing was kept."""
-    return RealBlock(spread(masked.values, masked.places, masked.width))
-
-
-def pick(worker: Worker, block: RealBlock, masked: RealMasked) -> RealMasked:
-    """A gradient's entries at the kept places: without the places, both sides know them."""
-    values = block.tensor.gather(1, masked.places)
-    return RealMasked(as_bytes(values), values, masked.places, masked.width)
-
-
-def unpick(worker: Worker, picked: RealBlock, masked: RealMasked) -> RealBlock:
-    """The picked entries at the places of the mask; ``picked`` may be bytes that have arrived."""
-    values = picked.tensor.clone().view(masked.values.dtype).view(masked.values.shape)
-    return RealBlock(spread(values, masked.places, masked.width))
 
 
 class VectorMask:

@@ -19,9 +19,8 @@ from recsim_train.executor.books import Books, book, set_pace
 from recsim_train.executor.checkpoint.keeper import Keeper
 from recsim_train.executor.checkpoint.state import RoleState
 from recsim_train.executor.feed import ReaderProcess, read_in_thread, receive_in_thread
-from recsim_train.executor.link.gloo import Collective, GlooTransport
-from recsim_train.executor.link.tcp import TcpTransport
-from recsim_train.executor.link.transport import Key, ServiceKind, Transport
+from recsim_train.executor.link.gloo import Collective
+from recsim_train.executor.link.transport import Key, Transport
 from recsim_train.executor.modelled import ModelledCompute, install
 from recsim_train.executor.part import EmulatedRoles, ProcessPart, Reading
 from recsim_train.executor.pools import make_pool
@@ -42,7 +41,7 @@ from recsim_train.executor.shards.stubs import DenseStub, EmbeddingStub, Near, R
 from recsim_train.executor.shards.wire import DenseRules, EmbeddingRules
 from recsim_train.executor.worker import MixCache, Replica, Worker
 from recsim_train.placement.plan import Instance, LoopId, Plan
-from recsim_train.strategy.base import Loop
+from recsim_train.strategy.base import DENSE, EMBEDDING, Loop
 from recsim_train.strategy.registry import create
 from recsim_train.trace.facts import ClockReading, Clocks
 from recsim_train.trace.ledger import COLLECTIVES, RUNTIME, TRANSPORT
@@ -87,8 +86,6 @@ class Role:
         peers.tell = self.fail
         self.books = Books(instance.role, waits=emulated is not None)
         # Every rank makes every group, in one order.
-        gloo = plan.experiment.execution.transport == "gloo"
-        groups = [self._group(limit) for limit in (FOREVER, self.timeout)] if gloo else []
         self.feed_group = self._group(FOREVER) if plan.of_role("reader") else None
         self.books.claim(TRANSPORT)
         self.collectives: dict[str, Collective] = {}
@@ -130,20 +127,15 @@ class Role:
         self.servers: dict[Key, EmbeddingServer | DenseServer] = {}
         for rows in plan.embedding.shards if plan.embedding else ():
             if rows.host == instance:
-                self.servers[ServiceKind.EMBEDDING, rows.index] = EmbeddingServer(
+                self.servers[EMBEDDING, rows.index] = EmbeddingServer(
                     plan, rows, draws=keeping.begin is None
                 )
         for dense in plan.dense.shards if plan.dense else ():
             if dense.host == instance:
-                self.servers[ServiceKind.DENSE, dense.index] = DenseServer(plan, dense)
-        self.transport: Transport
-        if groups:
-            self.transport = GlooTransport(plan, self.timeout, *groups)
-        else:
-            askers = {number: self._asked_by(number, t) for number, _, t in self.clients}
-            rank = plan.rank(instance)
-            self.transport = TcpTransport(plan, rank, store, self.timeout, askers, peers.labels)
-            schedule("SCHED_OTHER")
+                self.servers[DENSE, dense.index] = DenseServer(plan, dense)
+        rank, askers = plan.rank(instance), [number for number, _, _ in self._askers()]
+        self.transport = Transport(plan, rank, store, self.timeout, askers, peers.labels)
+        schedule("SCHED_OTHER")
         shards = self.servers.values()
         self.state = RoleState(plan, instance, shards, self.cache, self.contexts)
         if keeping.folder is not None and beside is not None:
@@ -179,39 +171,37 @@ class Role:
         self.recorders.append(recorder)
         return recorder
 
-    def _asked_by(self, number: int, trainer: int) -> list[Key]:
-        """The shards here that a client asks from another process."""
-        if self.instance.role == "trainer" and trainer == self.instance.index:
-            return []
+    def _askers(self) -> list[tuple[int, str, int]]:
+        """The clients that ask shards here from another process."""
         embedding = self.plan.embedding
         own = embedding is not None and embedding.service.access == "own"
         loops = len(self.plan.all_loops)
         return [
-            k
-            for k in self.servers
-            if not (own and k[0] == ServiceKind.EMBEDDING and number < loops)
+            (number, name, trainer)
+            for number, name, trainer in self.clients
+            if not (self.instance.role == "trainer" and trainer == self.instance.index)
+            and any(not own or k[0] == DENSE or number >= loops for k in self.servers)
         ]
 
     def serve(self) -> None:
-        """A thread for each port of each remote client."""
+        """A thread for each remote client."""
         background = {loop.name for loop in self.plan.background}
-        for number, name, trainer in self.clients:
+        for number, name, trainer in self._askers():
             rank = self.plan.rank(self.plan.of_role("trainer")[trainer])
-            for port in self.transport.ports(number, rank, self._asked_by(number, trainer)):
-                serving = Serving(
-                    self.instance.name,
-                    name,
-                    trainer,
-                    port,
-                    self.servers,
-                    self._recorder(background=name in background),
-                    self.clock,
-                )
-                self.servings.append(serving)
-                self.threads.append(serve_in_thread(serving, self.fail))
+            serving = Serving(
+                self.instance.name,
+                name,
+                trainer,
+                self.transport.port(number, rank),
+                self.servers,
+                self._recorder(background=name in background),
+                self.clock,
+            )
+            self.servings.append(serving)
+            self.threads.append(serve_in_thread(serving, self.fail))
 
     def _ends(
-        self, number: int, service: ServiceKind, shards: Sequence[EmbeddingRules | DenseRules]
+        self, number: int, service: str, shards: Sequence[EmbeddingRules | DenseRules]
     ) -> list[Any]:
         """Where a client finds shards: in this process, or over a channel to another."""
         ends: list[object] = []
@@ -220,7 +210,7 @@ class Role:
             if (server := self.servers.get(key)) is not None:
                 ends.append(Near(server, self.instance.index))
             else:
-                ends.append(Remote(rules, self.transport.channel(number, key, rank)))
+                ends.append(Remote(rules, self.transport.channel(number, rules.shard.index, rank)))
         return ends
 
     def _embedding_stub(self, number: int) -> EmbeddingStub | None:
@@ -230,14 +220,14 @@ class Role:
         own = plan.embedding.service.access == "own" and number < len(plan.all_loops)
         shards = [s for s in plan.embedding.shards if not own or s.host == self.instance]
         rules = [EmbeddingRules(plan, shard) for shard in shards]
-        ends = self._ends(number, ServiceKind.EMBEDDING, rules)
+        ends = self._ends(number, EMBEDDING, rules)
         return EmbeddingStub(ends, whole=not own, first=first_shard(plan, number))
 
     def _dense_stub(self, number: int, like: torch.Tensor) -> DenseStub | None:
         if self.plan.dense is None:
             return None
         rules = [DenseRules(self.plan.experiment, shard) for shard in self.plan.dense.shards]
-        ends = self._ends(number, ServiceKind.DENSE, rules)
+        ends = self._ends(number, DENSE, rules)
         return DenseStub(ends, like, central_order(self.plan), first=first_shard(self.plan, number))
 
     def _context(

@@ -204,7 +204,6 @@ class ShardTalk:
     def __init__(self, server: Any, trainer: int, rules: Any) -> None:
         """``server``: `EmbeddingServer` or `DenseServer`; ``rules``: by which requests travel."""
         self.server, self.trainer, self.rules = server, trainer, rules
-        self.service = "embedding" if isinstance(server, EmbeddingServer) else "dense"
         self._lookups: Lookups[tuple[Numbers, Numbers, Tensor | None, int]] = Lookups()
         """(places of the ids, the bag of each, places of the values that a mask let pass,
         examples)."""
@@ -272,8 +271,8 @@ class Serving:
         self.talks = {k: ShardTalk(s, trainer, s.rules) for k, s in servers.items()}
         self._at: wire.ShardRequest | None = None
         """The request at hand."""
-        self.header_bytes = self.acknowledged = 0
-        """What travelled beside payload so far; what of it were acknowledgements."""
+        self.header_bytes = 0
+        """What travelled beside payload so far."""
 
     @property
     def waiting(self) -> str:
@@ -285,7 +284,7 @@ class Serving:
     def run(self) -> None:
         """Serve until the client says stop."""
         while True:
-            key, header, size = self.port.next_request()
+            shard, header, size = self.port.next_request()
             begin = self.clock()
             payload = self.port.payload(size)
             with _HANDLING:
@@ -295,7 +294,7 @@ class Serving:
                         # whatever came before it has been done: who evaluates finds it
                         self.port.answer(wire.ACKNOWLEDGED)
                         return
-                    self._serve(self.talks[key], request, payload, begin)
+                    self._serve(self.talks[request.service, shard], request, payload, begin)
                 except _CANNOT as error:
                     name = type(error).__name__
                     raise RunFailed(
@@ -306,19 +305,15 @@ class Serving:
         self, talk: ShardTalk, request: wire.ShardRequest, payload: Tensor, begin: float
     ) -> None:
         self._at = request
-        if request.service != talk.service:
-            raise ValueError(f"a shard of the {talk.service} service cannot answer {request}")
         answer = talk.answer(request, request.unpack(talk.rules, payload))
         if answer is not None:
             self.port.answer(answer)
-        sent = 0 if answer is None else answer.nbytes
-        if answer is wire.ACKNOWLEDGED:
-            self.acknowledged, sent = self.acknowledged + sent, 0
-        self.header_bytes = self.port.head_bytes + self.acknowledged
+        sent = 0 if answer is None or answer is wire.ACKNOWLEDGED else answer.nbytes
+        self.header_bytes = self.port.head_bytes
         if request.iteration >= 0:
             effect, times = f"serve_{request.effect}", (begin, self.clock())
             where = (self.instance, self.client, request.iteration)
-            self.recorder.add(Span(*where, effect, talk.service, *times, sent))
+            self.recorder.add(Span(*where, effect, request.service, *times, sent))
         self._at = None
 
 

@@ -106,10 +106,12 @@ class OpenLookup:
     """By place among the ends: places of the values that a mask let pass."""
 
 
-def _without_value(pending: Pending) -> Finish:
+def _answered(pending: Pending, value: Callable[[], Any] = lambda: None) -> Finish:
+    """Waits for the answers; ``value``: what they come to, once they are there."""
+
     def answer() -> Done:
         pending.wait()
-        return None, pending.bytes
+        return value(), pending.bytes
 
     return answer
 
@@ -146,8 +148,7 @@ class EmbeddingStub:
             asked[place] = request.answer(end.rules)
             end.ask(pending, request, routed, asked[place])
 
-        def answer() -> Done:
-            pending.wait()
+        def looked_up() -> RealRows:
             answers = [asked[place].tensor for place in range(len(self.ends))]
             asked.clear()  # whoever keeps the request keeps none of them
             for place, (end, answer) in enumerate(zip(self.ends, answers, strict=True)):
@@ -157,10 +158,10 @@ class EmbeddingStub:
                     count(self.tallies, ACTIVATIONS, answers[place], masked.values, masked.tensor)
                 answers[place] = widen(answers[place], end.rules.kind)
             if not self.whole:
-                return RealRows(answers[0], ids), 0
-            return _assemble(ids, self._parts, looked.routed, answers), pending.bytes
+                return RealRows(answers[0], ids)
+            return _assemble(ids, self._parts, looked.routed, answers)
 
-        return answer
+        return _answered(pending, looked_up)
 
     def update(self, gradient: RealRows, iteration: int) -> Finish:
         """Send the gradient of a lookup's answer.
@@ -187,7 +188,7 @@ class EmbeddingStub:
             content = [piece] if end.rules.pooled else [torch.from_numpy(routed.values), piece]
             answer = wire.acknowledgement() if end.rules.acknowledged else None
             end.ask(pending, request, content, answer)
-        return _without_value(pending)
+        return _answered(pending)
 
     def fetch(self, ids: RealIds, iteration: int) -> Finish:
         """Rows of distinct ids with their optimizer's state.
@@ -203,12 +204,11 @@ class EmbeddingStub:
             if part.values.size:
                 end.ask(pending, request, (torch.from_numpy(part.values),), asked[place])
 
-        def answer() -> Done:
-            pending.wait()
+        def fetched() -> RealRows:
             answers = [asked[place].tensor for place in range(len(self.ends))]
-            return _assemble(ids, self._parts, parts, answers), pending.bytes
+            return _assemble(ids, self._parts, parts, answers)
 
-        return answer
+        return _answered(pending, fetched)
 
     def store(self, rows: RealRows, iteration: int) -> Finish:
         """Overwrite rows at the shards, which acknowledge."""
@@ -221,7 +221,7 @@ class EmbeddingStub:
                 request = wire.StoreRequest(iteration, part.sizes)
                 content = torch.from_numpy(part.values), pieces[place]
                 end.ask(pending, request, content, wire.acknowledgement())
-        return _without_value(pending)
+        return _answered(pending)
 
 
 class DenseStub:
@@ -265,17 +265,16 @@ class DenseStub:
                 part = arriving
             end.ask(pending, request, (), part)
 
-        def answer() -> Done:
-            pending.wait()
+        def pulled() -> RealDense:
             for part, arrived in narrowed:
                 with booked("widen"):
                     part.tensor.copy_(arrived.tensor)
             values = whole.tensor
             if self._order is not None:
                 values = torch.empty_like(values).index_copy_(0, self._order, values)
-            return RealDense(values), pending.bytes
+            return RealDense(values)
 
-        return answer
+        return _answered(pending, pulled)
 
     def push(
         self, gradient: RealDense | RealSparse, iteration: int, *, add: bool = False
@@ -293,7 +292,7 @@ class DenseStub:
                 request = wire.PushRequest(iteration, add)
                 values = narrow(gradient.tensor[start:stop], request.kind(end.rules))
                 end.ask(pending, request, (values,))
-        return _without_value(pending)
+        return _answered(pending)
 
     def exchange(
         self, value: RealDense, alpha: float, iteration: int, *, new: bool = False
@@ -312,8 +311,4 @@ class DenseStub:
             part = elastic.part(begin, stop)
             end.ask(pending, request, (value.tensor[begin:stop],), part)
 
-        def answer() -> Done:
-            pending.wait()
-            return RealDense(elastic.tensor, value.start), pending.bytes
-
-        return answer
+        return _answered(pending, lambda: RealDense(elastic.tensor, value.start))

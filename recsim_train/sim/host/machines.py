@@ -73,7 +73,7 @@ class Machines:
         self.processes = self.there.processes
         execution = plan.experiment.execution
         together = any(site.host.shared for site in self.there.sites.values())
-        self._shares = together and execution.transport == "tcp" and execution.shared_memory
+        self._shares = together and execution.shared_memory
         self.price_names = {"wire_byte", *(["shared_byte"] if self._shares else [])}
         """Those that messages take."""
         apart = engine.shared and not cluster.colocate

@@ -19,7 +19,6 @@ from recsim_train.sim.folding import Folding
 from recsim_train.sim.ghosts import (
     GhostBlock,
     GhostDense,
-    GhostMasked,
     GhostParts,
     GhostSparse,
     GhostTable,
@@ -194,6 +193,6 @@ class GroupRuntime:
 
 def _size(value: object) -> int:
     """Bytes of a value that crosses the network. Raises TypeError for one that does not."""
-    if not isinstance(value, GhostBlock | GhostDense | GhostSparse | GhostMasked | GhostTable):
+    if not isinstance(value, GhostBlock | GhostDense | GhostSparse | GhostTable):
         raise TypeError(f"a collective cannot send {type(value).__name__}")
     return value.size

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from recsim_train.data.batch import HEADER_BYTES
 from recsim_train.placement.plan import Instance, Plan
-from recsim_train.placement.transport import reading_of
+from recsim_train.placement.transport import BATCH_MESSAGES, reading_of
 from recsim_train.sim.engine import Steps
 from recsim_train.sim.host.process import Process, Thread
 from recsim_train.sim.pricing import Priced, part_of, plus
@@ -19,11 +19,6 @@ from recsim_train.workload.scope import Scope
 
 SOURCE = "reader"
 """What NextBatch asks: the name in its spans."""
-_MESSAGES = 2
-"""Of a batch: its size, its content."""
-_PACKING = 1.6
-"""Packing a batch, and taking it apart, takes what so many messages do: 140 to 200 microseconds at
-either end where a message took 85 to 105, by clocks in runs of 9 and of 26 tables."""
 _HEAD_BYTES = 8 + HEADER_BYTES
 """Of both, what is not payload."""
 
@@ -117,7 +112,7 @@ class Readers:
             payload = self.batch_bytes(loop.position, iteration)
             sending = world.machines.compute(
                 thread,
-                world.pricing.gloo_messages(_MESSAGES + _PACKING),
+                world.pricing.gloo_messages(BATCH_MESSAGES),
                 f"{loop.name}.send",
                 client=loop.process,
             )
@@ -135,7 +130,7 @@ class Readers:
         thread = Thread(loop.process, "receiver", loop.label)
         calls = list_calls(world.model)
         handling = plus(
-            world.pricing.gloo_messages(_MESSAGES + _PACKING),
+            world.pricing.gloo_messages(BATCH_MESSAGES),
             world.pricing.units(TRANSPORT, call=calls, interpreter=calls),
         )
         while True:

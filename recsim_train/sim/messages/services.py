@@ -86,7 +86,7 @@ class Service(Generic[Shard]):
         """
         world = self.world
         remote = [(shard, request(shard)) for shard in shards.remote]
-        messages = world.pricing.requests([r.payload for _, r in remote])
+        messages = world.pricing.messages(len(remote))
         rounded = [r for _, r in remote if any(r.rounded)]
         narrow = [self._convert("narrow", r.rounded[0]) for r in rounded]
         yield world.work(loop, plus(world.asking, *first, *narrow, messages), purpose or effect)
@@ -109,7 +109,7 @@ class Service(Generic[Shard]):
         loop.waiting = f"{what} {effect.capitalize()} at {shards.where}"
         yield from world.wait(loop, done)
         widen = [self._convert("widen", r.rounded[1]) for r in rounded]
-        back = plus(world.pricing.answers(answers), *widen)
+        back = plus(world.pricing.messages(answers), *widen)
         return sum(r.payload for _, r in remote), back
 
     def _convert(self, operation: str, numbers: int) -> Priced:

@@ -1,14 +1,13 @@
-"""The thread at a shard that serves one client loop, and the requests that it gets."""
+"""Connections of client loops to shards, and the requests that go over them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, BUFFER_BYTES, Heads
+from recsim_train.placement.transport import ACKNOWLEDGEMENT_BYTES, ANSWER_HEAD, BUFFER_BYTES
 from recsim_train.sim.engine import Event, Steps
 from recsim_train.sim.host.machines import Machines
 from recsim_train.sim.host.process import Process, Thread
@@ -52,120 +51,13 @@ class Request:
     sent: float = 0.0
     """When the client sent it."""
     arrived: Event = field(init=False)
-    """Over TCP."""
     moving: float = 0.0
-    """Over TCP: seconds that its bytes take if alone, their latency included."""
+    """Seconds that its bytes take if alone, their latency included."""
 
     @property
     def answers(self) -> bool:
         """Whether the client waits for an answer."""
         return self.answer > 0 or self.acknowledged or self.barrier is not None
-
-
-class ServingThread(ABC):
-    """A thread at the shard's process that serves one client loop, strictly in order."""
-
-    def __init__(
-        self,
-        machines: Machines,
-        pricing: Pricing,
-        heads: Heads,
-        client: Process,
-        host: Process,
-        name: str,
-    ) -> None:
-        """``name``: by which it keeps its core."""
-        self._machines, self._pricing, self._heads = machines, pricing, heads
-        self._client = client
-        self._host = host
-        self._latency = machines.latency_of(client, host)
-        self._thread = Thread(host, "server", name)
-        self._inbox = Mailbox(machines.engine)
-        machines.engine.process(self._serve())
-
-    @abstractmethod
-    def send(self, request: Request) -> None:
-        """The client sends a request."""
-
-    @abstractmethod
-    def _receive(self, request: Request) -> Steps:
-        """Returns (when the thread has seen it, seconds that it takes to move if alone)."""
-
-    @abstractmethod
-    def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
-        """Send the answer. ``arrived`` is told the seconds that it takes to move if alone."""
-
-    def _serve(self) -> Steps:
-        machines, pricing = self._machines, self._pricing
-        engine = machines.engine
-        sending = pricing.answers(1)
-        compute = partial(machines.compute, self._thread, client=self._client)
-        while True:
-            request: Request = yield self._inbox.get()
-            start, moving = yield from self._receive(request)
-            answers = request.answers
-            receive = pricing.requests([request.payload])
-            send = sending if answers else NOTHING
-            waited = 0.0
-            then = send if request.barrier is None else NOTHING
-            work = plus(receive, request.overhead, request.work, then)
-            served, working = compute(work, request.purpose)
-            yield served
-            if request.barrier is not None:
-                met = engine.now
-                yield request.barrier.arrive(request.contribution, self._thread)
-                waited = engine.now - met
-                if waited > 0.0:  # woken a second time
-                    send = plus(request.overhead, send)
-                served, more = compute(send, request.purpose)
-                working += more
-                yield served
-            if answers:
-                chain = partial(_answered, request, working, moving, waited, engine.clock)
-                head = self._heads.answer + (0 if request.answer else ACKNOWLEDGEMENT_BYTES)
-                yield from self._answer(request, head, chain)
-            request.series.add(request.iteration, start, engine.now, request.answer)
-            request.served(request.iteration)
-
-
-def _answered(
-    request: Request,
-    working: float,
-    moving: float,
-    waited: float,
-    clock: Callable[[], float],
-    back: float,
-) -> None:
-    """The client has the answer, which takes ``back`` seconds to move if alone."""
-    request.done.arrive(Chain(working, moving + back, waited, clock() - request.sent))
-
-
-class Rendezvous(ServingThread):
-    """Over gloo: a request's bytes move once its latency has passed and the thread has nothing else
-    to do; whoever sends waits until they have arrived. One thread for each shard."""
-
-    def send(self, request: Request) -> None:
-        machines = self._machines
-        request.sent = machines.engine.now
-        machines.engine.later(self._latency, lambda: self._inbox.put(request))
-
-    def _receive(self, request: Request) -> Steps:
-        machines, engine = self._machines, self._machines.engine
-        start = engine.now
-        size, head = request.payload, self._heads.request
-        arriving, alone = machines.transfer(self._client, self._host, size, head)
-        moving = self._latency + alone
-        yield arriving
-        if not request.answers:
-            request.done.arrive(Chain(0.0, moving, 0.0, engine.now - request.sent))
-        return start, moving
-
-    def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
-        machines = self._machines
-        yield machines.engine.timeout(self._latency)
-        answering, alone = machines.transfer(self._host, self._client, request.answer, head)
-        yield answering
-        arrived(self._latency + alone)
 
 
 class _Moving(NamedTuple):
@@ -236,10 +128,11 @@ class Direction:
         yield move(BUFFER_BYTES, 0)
 
 
-class Connection(ServingThread):
-    """Over TCP: bytes move as soon as they are sent, and the thread takes requests in order once
-    they have arrived. One thread for all shards of a process.
+class Connection:
+    """A client loop's connection to a process with shards, and the thread there that serves it,
+    strictly in order, whichever shard is asked.
 
+    Bytes move as soon as they are sent, and the thread takes requests once they have arrived.
     Whoever sends goes on at once if the system's buffers hold the message, else when all but
     `BUFFER_BYTES` of it have moved. None fills the buffers for the next one: a loop that would run
     far ahead awaits answers, too.
@@ -249,20 +142,27 @@ class Connection(ServingThread):
         self,
         machines: Machines,
         pricing: Pricing,
-        heads: Heads,
+        head: int,
         client: Process,
         host: Process,
         name: str,
     ) -> None:
-        super().__init__(machines, pricing, heads, client, host, name)
+        """``head``: bytes before a request's payload; ``name``: by which the thread keeps its
+        core."""
+        self._machines, self._pricing, self._head = machines, pricing, head
+        self._client = client
+        self._thread = Thread(host, "server", name)
+        self._inbox = Mailbox(machines.engine)
         self._there = Direction(machines, client, host)
         self._back = Direction(machines, host, client)
+        machines.engine.process(self._serve())
 
     def send(self, request: Request) -> None:
+        """The client sends a request."""
         clock = self._machines.engine.clock
         request.sent = clock()
         copies = 0 if request.uncopied else 1
-        moving = self._there.move(request.payload, self._heads.request, copies)
+        moving = self._there.move(request.payload, self._head, copies)
         request.arrived, request.moving = moving.arrived, moving.alone
         taken, alone = moving.taken, moving.until_taken
         self._inbox.put(request)
@@ -275,12 +175,49 @@ class Connection(ServingThread):
                 lambda _: request.done.arrive(Chain(0.0, alone, 0.0, clock() - request.sent))
             )
 
-    def _receive(self, request: Request) -> Steps:
-        yield request.arrived
-        return self._machines.engine.now, request.moving
+    def _serve(self) -> Steps:
+        machines, pricing = self._machines, self._pricing
+        engine = machines.engine
+        message = pricing.messages(1)
+        compute = partial(machines.compute, self._thread, client=self._client)
+        while True:
+            request: Request = yield self._inbox.get()
+            yield request.arrived
+            start, answers = engine.now, request.answers
+            send = message if answers else NOTHING
+            waited = 0.0
+            then = send if request.barrier is None else NOTHING
+            work = plus(message, request.overhead, request.work, then)
+            served, working = compute(work, request.purpose)
+            yield served
+            if request.barrier is not None:
+                met = engine.now
+                yield request.barrier.arrive(request.contribution, self._thread)
+                waited = engine.now - met
+                if waited > 0.0:  # woken a second time
+                    send = plus(request.overhead, send)
+                served, more = compute(send, request.purpose)
+                working += more
+                yield served
+            if answers:
+                head = ANSWER_HEAD + (0 if request.answer else ACKNOWLEDGEMENT_BYTES)
+                back = self._back.move(request.answer, head, 2 if request.gathered else 1)
+                moving = request.moving + back.alone
+                told = partial(_answered, request, working, moving, waited, engine.clock)
+                back.arrived.callbacks.append(told)
+                if back.taken is not None:
+                    yield back.taken
+            request.series.add(request.iteration, start, engine.now, request.answer)
+            request.served(request.iteration)
 
-    def _answer(self, request: Request, head: int, arrived: Callable[[float], None]) -> Steps:
-        moving = self._back.move(request.answer, head, 2 if request.gathered else 1)
-        moving.arrived.callbacks.append(lambda _: arrived(moving.alone))
-        if moving.taken is not None:
-            yield moving.taken
+
+def _answered(
+    request: Request,
+    working: float,
+    moving: float,
+    waited: float,
+    clock: Callable[[], float],
+    _: Event,
+) -> None:
+    """The client has the answer."""
+    request.done.arrive(Chain(working, moving, waited, clock() - request.sent))
