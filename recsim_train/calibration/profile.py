@@ -26,13 +26,18 @@ from recsim_train.calibration.measuring import (
     CORES,
     LOCK,
     MESSAGES,
+    OPERATIONS,
     OWN,
     READING,
     REQUESTS,
-    Measuring,
     Stages,
+    measure_busy,
+    measure_lock,
+    measure_turn,
+    measure_wire,
     seconds_of,
 )
+from recsim_train.calibration.own import unit
 from recsim_train.calibration.own.measure import MOST_BUSY
 from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
@@ -97,34 +102,35 @@ def calibrate_machine(
     by_core = enumerate(psutil.cpu_percent(interval=0.2, percpu=True))
     processor = fmean([busy for core, busy in by_core if core in environment.allowed()] or [0.0])
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
-        measuring, folder = Measuring(quick, stages), Path(path)
+        cores, folder = environment.cores(), Path(path)
         stages.begin(CORES)
         before, between = measure_speed(), []
-        shared, jitter = measuring.busy()
-        turn = measuring.turn()
-        operations = measuring.operations()
+        shared, jitter = measure_busy(cores, quick=quick)
+        turn = measure_turn()
+        done = stages.begin(OPERATIONS, unit.turns_of(quick=quick) * len(unit.plans(quick=quick)))
+        operations = unit.measure(cores, done, quick=quick)
         stages.begin(LOCK)
         between.append(measure_speed())
-        crowded = measuring.lock()
+        crowded = measure_lock(cores, quick=quick)
         stages.begin(MESSAGES)
         between.append(measure_speed())
-        ends = measuring.wire(folder)
-        loaded = measuring.wire(folder, crowded=True)
+        ends = measure_wire(folder, quick=quick)
+        loaded = measure_wire(folder, quick=quick, crowded_cores=cores)
         done = stages.begin(READING, reads.runs_of(quick=quick))
-        rows = reads.measure(folder, measuring.cores, done, quick=quick)
+        rows = reads.measure(folder, cores, done, quick=quick)
         done = stages.begin(REQUESTS, talk.runs_of(quick=quick))
         between.append(measure_speed())
-        talked = talk.measure(folder, measuring.cores, done, quick=quick)
+        talked = talk.measure(folder, cores, done, quick=quick)
         done = stages.begin(COLLECTIVES, meet.runs_of(quick=quick))
         between.append(measure_speed())
-        met = meet.measure(folder, measuring.cores, done, quick=quick)
+        met = meet.measure(folder, cores, done, quick=quick)
         after = measure_speed()
         speeds = MachineSpeeds(before=before, after=after, between=tuple(between))
         prices, colder = _work_prices(operations.observations, talked, [read.seen for read in rows])
-        law = _thread_law(operations.threaded, measuring.cores, shared, prices)
+        law = _thread_law(operations.threaded, cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
         prices.take(fit([warmed(run.seen, run.moved, colder) for run in met], MEETING_PRIORS))
-        _lock_price(crowded, measuring.cores, shared, prices)
+        _lock_price(crowded, cores, shared, prices)
         calibration = Calibration(
             date=datetime.now().astimezone().date().isoformat(),
             machine=environment.machine_name(),
@@ -134,9 +140,9 @@ def calibrate_machine(
             command=command if isinstance(command, str) else shlex.join(command),
             residuals=prices.residuals,
             fit_errors=prices.fit_errors,
-            valid_range=grid.ranges(measuring.settings),
+            valid_range=grid.ranges(grid.QUICK if quick else grid.GRID),
         )
-        cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, law, calibration)
+        cluster = _cluster(name, cores, shared, jitter, prices, wire, law, calibration)
         own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
         runs = [run for run in own if run is not None]
         known = {"cooling": colder, **({} if turn is None else {"turn": turn})}

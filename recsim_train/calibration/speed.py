@@ -34,8 +34,8 @@ _KEPT = 24
 def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
     """One reading by a process for each core, side by side, in about a second. Raises RunFailed
     where a process fails or takes too long."""
-    with side_by_side(["speed"] * min(cores(), _MOST), {}, _LIMIT) as working:
-        speeds = [answer["speeds"] for answer in answers(working, {"rounds": rounds})]
+    with side_by_side("speed", [{}] * min(cores(), _MOST), _LIMIT) as working:
+        speeds = answers(working, {"rounds": rounds})
     return MachineSpeed(
         **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
     )

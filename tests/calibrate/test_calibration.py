@@ -85,17 +85,17 @@ def test_what_goes_wrong_in_a_measuring_process_is_one_sentence() -> None:
         MeasuringProcess("operations", {"folder": "/dev/null/place"}, 60.0) as child,
         pytest.raises(RunFailed, match="calibration: measuring operations failed"),
     ):
-        child.result()
+        child.hear()
 
 
 @tried_anew()
 def test_a_part_that_takes_too_long_is_given_up() -> None:
     begin = time.monotonic()
     with (
-        MeasuringProcess("busy", {"seconds": 60.0}, 0.3) as child,
+        MeasuringProcess("busy", {}, 0.3) as child,
         pytest.raises(RunFailed, match="did not end within 0 s"),
     ):
-        child.result()
+        child.hear()
     with by_the_clock():
         assert time.monotonic() - begin < 10
 

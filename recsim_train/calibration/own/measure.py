@@ -113,16 +113,13 @@ def started(
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder:
         content = (plan, list(cells), pack_registered(plan.strategy))
         (Path(folder) / CELLS).write_bytes(pickle.dumps(content))
-        parts, request = ["operations"] * processes, {"folder": folder}
-        with side_by_side(parts, request, _LIMIT) as children:
+        with side_by_side("operations", [{"folder": folder}] * processes, _LIMIT) as children:
             yield children
-            for child in children:
-                child.tell({})
 
 
 def window(some: Sequence[MeasuringProcess], seconds: float, threads: int = 1) -> Windows:
     """One window of these processes side by side. Raises RunFailed."""
-    return [answer["seen"] for answer in answers(some, {"seconds": seconds, "threads": threads})]
+    return answers(some, {"seconds": seconds, "threads": threads})
 
 
 def measured_operations(

@@ -5,21 +5,27 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from math import fsum, pi, sqrt
+from pathlib import Path
 from typing import Any
 
 from recsim_train.calibration.own import caches, dense, nets, steps
 from recsim_train.calibration.own.bench import Bench, Micro, Timed
+from recsim_train.calibration.own.measure import CELLS
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.books import core_waits
 from recsim_train.executor.pools import make_pool
+from recsim_train.executor.process.attend import schedule
+from recsim_train.executor.process.entry import register_packed
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import positions_of, reading_of
 from recsim_train.strategy.values import Batch
@@ -243,3 +249,17 @@ class PlanRounds:
         for figures in found:
             figures["wall"] = max(figures["cpu"] / threads, figures["wall"] * (1.0 - late))
         return found
+
+
+def operations(folder: str) -> Callable[..., list[dict[str, Any]]]:
+    """Rounds in windows, of the plan in a folder: answers what one of them has seen.
+
+    Loops are threads, whose memory is managed differently from the main thread's: so is what is
+    timed here.
+    """
+    plan, cells, own = pickle.loads((Path(folder) / CELLS).read_bytes())
+    register_packed(own)
+    schedule("SCHED_OTHER")  # as the executor's threads beside gloo's
+    thread = ThreadPoolExecutor(1)
+    rounds = thread.submit(PlanRounds, plan, cells).result()
+    return lambda **window: thread.submit(rounds.window, **window).result()
