@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from recsim_train.calibration import meet, reads, talk
 from recsim_train.calibration.child import answers, both_ends, side_by_side
 from recsim_train.calibration.own import unit
 from recsim_train.calibration.own.measure import MOST_BUSY
 from recsim_train.calibration.prices import Crowd, contention
+from recsim_train.calibration.runs import WAYS, meetings, readings, talks
 from recsim_train.trace.progress import Meter, unseen
 
 
@@ -54,22 +54,23 @@ READING, REQUESTS, COLLECTIVES = "reading", "requests", "collectives"
 OWN = "predictions of its own runs"
 """Its stages."""
 _SPEED, _PLAN, _RUN, _OWN = 1.0, (2.3, 1.2), (8.0, 4.0), (5.0, 3.0)
-"""Seconds of a reading of the machine's speed, of a turn of a plan of `unit`, of a run of `talk`,
-`reads` or `meet`, of a prediction of one; in a full calibration and in a quick one."""
+"""Seconds of a reading of the machine's speed, of a turn of a plan of `unit`, of one of
+`recsim_train.calibration.runs`, of a prediction of it; in a full calibration and in a quick one."""
 
 
 def seconds_of(*, quick: bool) -> dict[str, float]:
     """About what each stage of a calibration takes, in their order."""
     plan, run = _PLAN[quick], _RUN[quick]
-    own = talk.own_runs_of(quick=quick) + reads.runs_of(quick=quick) + meet.runs_of(quick=quick)
+    reading, asking, meeting = (of(quick=quick) for of in (readings, talks, meetings))
+    own = sum(one.execution == WAYS[0] for one in (*reading, *asking, *meeting))
     return {
         CORES: 4.0 if quick else 12.0,
         OPERATIONS: _SPEED + plan * unit.turns_of(quick=quick) * len(unit.plans(quick=quick)),
         LOCK: _SPEED + (1.0 if quick else 16.0),
         MESSAGES: 4.0 if quick else 8.0,
-        READING: _SPEED + run / 2.0 * reads.runs_of(quick=quick),
-        REQUESTS: _SPEED + run * talk.runs_of(quick=quick),
-        COLLECTIVES: 2.0 * _SPEED + run * meet.runs_of(quick=quick),
+        READING: _SPEED + run / 2.0 * len(reading),
+        REQUESTS: _SPEED + run * len(asking),
+        COLLECTIVES: 2.0 * _SPEED + run * len(meeting),
         OWN: _OWN[quick] * own,
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from recsim_train.calibration.fit import MOST_UNCERTAIN, NOISE, Estimate, Fit, Observation, fit
 from recsim_train.calibration.grid import CROWD, MEETING_BYTES
-from recsim_train.calibration.talk import Talked
+from recsim_train.calibration.programs import Talked
 from recsim_train.config.cluster import USUAL, Cooling
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.operations import COOLED, CUT_NETS, MESSAGES, ROUND_TRIPS, seconds
@@ -100,7 +100,7 @@ def cooling(talked: Sequence[Talked]) -> tuple[dict[str, Estimate], Cooling]:
     exponent, by the calls that all of them make. The prices hold at the runs' geometric mean of
     moved bytes.
     """
-    runs = [run for run in talked if run.own is not None]
+    runs = [run for run in talked if run.usual]
     moved = [math.log(run.moved) for run in runs]
     seen = {
         name: [

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from recsim_train.calibration import grid, meet, reads, talk
+from recsim_train.calibration import grid
 from recsim_train.calibration.fit import Observation, fit
 from recsim_train.calibration.measuring import (
     COLLECTIVES,
@@ -55,8 +55,9 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
+from recsim_train.calibration.programs import Talked, known, met_in, read_in, talked_in
+from recsim_train.calibration.runs import is_predicted, measure, meetings, readings, talks
 from recsim_train.calibration.speed import measure_speed
-from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
     ASSUMED_THREADS,
@@ -116,20 +117,25 @@ def calibrate_machine(
         between.append(measure_speed())
         ends = measure_wire(folder, quick=quick)
         loaded = measure_wire(folder, quick=quick, crowded_cores=cores)
-        done = stages.begin(READING, reads.runs_of(quick=quick))
-        rows = reads.measure(folder, cores, done, quick=quick)
-        done = stages.begin(REQUESTS, talk.runs_of(quick=quick))
+        planned = readings(quick=quick)
+        reading = measure(planned, folder, cores, stages.begin(READING, len(planned)))
+        planned = talks(quick=quick)
+        done = stages.begin(REQUESTS, len(planned))
         between.append(measure_speed())
-        talked = talk.measure(folder, cores, done, quick=quick)
-        done = stages.begin(COLLECTIVES, meet.runs_of(quick=quick))
+        asking = measure(planned, folder, cores, done)
+        planned = meetings(quick=quick)
+        done = stages.begin(COLLECTIVES, len(planned))
         between.append(measure_speed())
-        met = meet.measure(folder, cores, done, quick=quick)
+        meeting = measure(planned, folder, cores, done)
         after = measure_speed()
+        talked = [talked_in(run) for run in asking]
         speeds = MachineSpeeds(before=before, after=after, between=tuple(between))
-        prices, colder = _work_prices(operations.observations, talked, [read.seen for read in rows])
+        rows = [read_in(run) for run in (*reading, *asking)]
+        prices, colder = _work_prices(operations.observations, talked, rows)
         law = _thread_law(operations.threaded, cores, shared, prices)
         wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
-        prices.take(fit([warmed(run.seen, run.moved, colder) for run in met], MEETING_PRIORS))
+        met = [warmed(*met_in(run), colder) for run in meeting]
+        prices.take(fit(met, MEETING_PRIORS))
         _lock_price(crowded, cores, shared, prices)
         calibration = Calibration(
             date=datetime.now().astimezone().date().isoformat(),
@@ -143,13 +149,11 @@ def calibrate_machine(
             valid_range=grid.ranges(grid.QUICK if quick else grid.GRID),
         )
         cluster = _cluster(name, cores, shared, jitter, prices, wire, law, calibration)
-        own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
-        runs = [run for run in own if run is not None]
-        known = {"cooling": colder, **({} if turn is None else {"turn": turn})}
-        cluster = cluster.with_(known)
+        runs = [run for run in (*asking, *meeting, *reading) if is_predicted(run, cores)]
+        cluster = cluster.with_({"cooling": colder, **({} if turn is None else {"turn": turn})})
         missed = None
         if predict is not None:  # while the data of these runs are there
-            with talk.known(talk.Talk), talk.known(meet.Meet):
+            with known():
                 missed = own_error(runs, cluster, predict, stages.begin(OWN, len(runs)))
     whole: dict[str, object] = {"seconds": round(time.monotonic() - begin, 1)}
     if quick:
@@ -170,7 +174,7 @@ def _work_prices(
     prices.take(fit_kernels(timed))
     calls, law = cooling(talked)
     prices.add(calls)
-    prices.take(fit_reading([*rows, *(run.read for run in talked)], prices))
+    prices.take(fit_reading(rows, prices))
     return prices, law
 
 

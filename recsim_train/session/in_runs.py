@@ -16,12 +16,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from recsim_train.calibration import talk
 from recsim_train.calibration.own.measure import Seen, measure_windows, measured_operations
 from recsim_train.calibration.profile import UNSEEN
+from recsim_train.calibration.programs import known
+from recsim_train.calibration.runs import TALKS, experiment, outcome_of
 from recsim_train.calibration.speed import short_reading
 from recsim_train.config.cluster import Cluster, InRuns
-from recsim_train.config.experiment import Execution, Experiment
+from recsim_train.config.experiment import Experiment
 from recsim_train.config.measured import MeasuredOperation
 from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.operations import operations_of
@@ -29,7 +30,7 @@ from recsim_train.placement.build import build_plan
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 
 _NETS = (0, 1, 2, 3, 6)
-"""Of `recsim_train.calibration.talk.RUNS`, whose passes last from 0.4 to 25 ms."""
+"""Of `recsim_train.calibration.runs.TALKS`, whose passes last from 0.4 to 25 ms."""
 _QUICK = _NETS[2:3]
 """All of a quick calibration."""
 _ROUNDS = 3
@@ -62,7 +63,7 @@ def with_in_runs(cluster: Cluster, tick: Callable[[], object], *, quick: bool) -
     found: dict[int, list[Taken]] = {net: [] for net in nets}
     cores = int(cluster.host("trainer").cores)
     plain = cluster.with_({"operations": None, "in_runs": None})
-    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder, talk.known(talk.Talk):
+    with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder, known():
         for done in range(rounds * len(nets)):
             net = nets[done % len(nets)]
             found[net].append(_taken(net, cores, plain, Path(folder), quick=quick))
@@ -96,9 +97,9 @@ def _taken(net: int, cores: int, plain: Cluster, folder: Path, *, quick: bool) -
 
 
 def _run(net: int, trainers: int, folder: Path, *, quick: bool) -> Experiment:
-    *_, steps = talk.RUNS[net]
-    steps = max(20, 2 * steps // (trainers + 1) // (4 if quick else 1))
-    return talk.run_of(net, trainers, steps, folder, Execution())
+    run = TALKS[net]
+    steps = max(20, 2 * run.steps // (trainers + 1) // (4 if quick else 1))
+    return experiment(run._replace(steps=steps), trainers, folder)
 
 
 def _in_a_row(run: Experiment, plain: Cluster, *, quick: bool) -> MeasuredOperation:
@@ -114,7 +115,7 @@ def _in_a_row(run: Experiment, plain: Cluster, *, quick: bool) -> MeasuredOperat
 
 def _pass_seconds(run: Experiment) -> float:
     """CPU seconds of a pass in a run, the mean."""
-    _, outcome = talk.outcome_of(run)
+    _, outcome = outcome_of(run)
     ledger = outcome.facts.ledger
     assert ledger is not None
     return ledger.spent(FORWARD_BACKWARD.name) / (run.training.steps * run.roles.trainers)

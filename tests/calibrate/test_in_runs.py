@@ -8,8 +8,8 @@ from statistics import fmean, stdev
 
 import pytest
 
-from recsim_train.calibration import talk
 from recsim_train.calibration.profile import UNSEEN
+from recsim_train.calibration.runs import TALKS
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.experiment import Experiment
@@ -72,7 +72,7 @@ def test_runs_are_held_against_windows_of_their_load(
 
     def taken(run: Experiment) -> float:
         made.append(run.roles.trainers)
-        assert run.training.batch_size == talk.RUNS[in_runs._QUICK[0]][2]
+        assert run.training.batch_size == TALKS[in_runs._QUICK[0]].batch
         return {1: 1.5, 2: 4.0, 8: 8.0}[run.roles.trainers] / shorter
 
     entry = MeasuredOperation.model_construct(seconds=2.0, alone=1.0)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from recsim_train.calibration import grid, load_probe, reads
-from recsim_train.calibration import talk as runs_of_own
+from recsim_train.calibration import grid, load_probe, programs
+from recsim_train.calibration import runs as runs_of_own
 from recsim_train.calibration.fit import Estimate, Observation
 from recsim_train.calibration.grid import MEETING_BYTES
 from recsim_train.calibration.own import steps, unit
@@ -37,9 +37,8 @@ from recsim_train.calibration.prices import (
     wire_figures,
     wire_observations,
 )
-from recsim_train.calibration.talk import Talked
+from recsim_train.calibration.programs import Talked
 from recsim_train.config.cluster import Cooling, Costs
-from recsim_train.config.experiment import Execution
 from recsim_train.executor.net import kernels
 from recsim_train.executor.operations import KERNELS
 from recsim_train.placement.build import build_plan
@@ -185,12 +184,9 @@ def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
 
 def read_plans(tmp_path: Path) -> list[Plan]:
     """All that calibration reads, in runs of two trainers."""
-    with runs_of_own.known(runs_of_own.Talk):
-        runs = [reads._experiment(read, tmp_path / "read.parquet", 2, 150) for read in reads._RUNS]
-        runs += [
-            runs_of_own.experiment(asks, setting, batch, 2, 100, tmp_path / "rows.tsv", Execution())
-            for asks, setting, batch, _ in runs_of_own.RUNS
-        ]
+    planned = [*runs_of_own.readings(quick=False), *runs_of_own.TALKS]
+    with programs.known():
+        runs = [runs_of_own.experiment(run, 2, tmp_path) for run in planned]
         return [build_plan(run, run.strategies[0]) for run in runs]
 
 
@@ -221,7 +217,7 @@ def test_what_a_batch_took_is_without_those_that_were_made_before(tmp_path: Path
     assert plan.experiment.training.steps == 150
     # five are made together once a queue for one batch is empty; half of them are left
     ledger = Ledger.of(9.0, 8.0, {("trainer", "reading", "reader"): 2 * 147 * 1e-3})
-    seen = runs_of_own.read_of(plan, ledger)
+    seen = programs.read_in(OwnRun(plan, 1.0, ledger))
     assert seen.seconds == pytest.approx(1e-3)
     assert seen.group == "reading"
     assert seen.work["synthesize_row"] == 192
@@ -245,12 +241,7 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
         dearer = (moved / 1e7) ** 0.25
         return sum(prices[n] * u * (dearer if "message" in n else 1) for n, u in work.items())
 
-    nothing = Observation("text", {}, 1.0)
-    runs = [
-        Talked(work, took(work, moved), {}, moved, nothing)
-        for work in works
-        for moved in (1e6, 1e8)
-    ]
+    runs = [Talked(work, took(work, moved), {}, moved) for work in works for moved in (1e6, 1e8)]
     seen = [*wire_observations([end(), end()]), *run_observations(runs, law)]
     found = fit_wire(seen).prices
     assert found["gloo_message"].value == pytest.approx(110e-6, rel=0.15)
@@ -272,12 +263,11 @@ def test_spread_counts_what_makes_others_wait() -> None:
     assert load_probe.spread_of([1.0]) == load_probe.spread_of([]) == 0.0
 
 
-def asked(moved: float, effect: float, request: float, *, own: bool = True) -> Talked:
-    run = OwnRun(None, 1.0, None) if own else None  # type: ignore[arg-type]
+def asked(moved: float, effect: float, request: float, *, usual: bool = True) -> Talked:
     calls = {"effect": effect, "asking": effect / 2, "row_request": 2 * request}
     if moved < 5e7:  # not every run asks both kinds of servers
         calls["request"] = request
-    return Talked({}, 1.0, calls, moved, Observation("text", {}, 1.0), run)
+    return Talked({}, 1.0, calls, moved, usual)
 
 
 def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
@@ -289,7 +279,7 @@ def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
         return asked(moved, 60e-6 * factor * math.exp(draw.gauss(0.0, 0.1)), 90e-6 * factor)
 
     runs = [run(10.0 ** (6.0 + 2.0 * k / 59)) for k in range(60)]
-    prices, law = cooling([*runs, asked(1e6, 1.0, 1.0, own=False)])
+    prices, law = cooling([*runs, asked(1e6, 1.0, 1.0, usual=False)])
     assert law.exponent == pytest.approx(0.2, abs=0.02)
     assert law.bytes == pytest.approx(1e7, rel=0.01)
     assert prices["effect"].value == pytest.approx(60e-6, rel=0.05)

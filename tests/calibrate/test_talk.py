@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from recsim_train.calibration import talk
+from recsim_train.calibration import programs, runs
 from recsim_train.calibration.own_runs import OwnRun, Predict, Said, own_error
-from recsim_train.config.experiment import Synthetic
+from recsim_train.config.experiment import Execution
 from recsim_train.config.profiles import load_cluster
-from recsim_train.data.generated import write_generated
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.strategy.registry import strategies
@@ -32,23 +31,20 @@ def of_one_iteration(outcome: Outcome) -> tuple[int, int, list[int]]:
     return len(mine), len(theirs), sorted(s.bytes for s in [*mine, *theirs] if s.bytes)
 
 
-@pytest.mark.parametrize(("asks", "setting", "batch", "steps"), talk.RUNS[:2])
-@pytest.mark.parametrize("execution", talk._WAYS, ids=["shared", "tcp", "gloo"])
+@pytest.mark.parametrize("planned", runs.TALKS[:2], ids=["dense", "embedding"])
+@pytest.mark.parametrize("execution", runs.WAYS, ids=["shared", "tcp", "gloo"])
 def test_it_counts_what_both_worlds_do(
-    asks: str, setting: object, batch: int, steps: int, execution: object, tmp_path: Path
+    planned: runs.PlannedRun, execution: Execution, tmp_path: Path
 ) -> None:
-    path = tmp_path / "rows.parquet"
-    write_generated(path, setting.model(), Synthetic(rows=4000, seed=1), 4000)
-    run = talk.experiment(asks, setting, batch, 2, STEPS, path, execution)
-    run = run.model_copy(
-        update={"training": run.training.model_copy(update={"warmup_steps": 1, "batch_size": 32})}
-    )
-    with talk.known(talk.Talk):
+    planned = planned._replace(execution=execution, steps=STEPS, batch=32)
+    run = runs.experiment(planned, 2, tmp_path)
+    run = run.model_copy(update={"training": run.training.model_copy(update={"warmup_steps": 1})})
+    with programs.known():
         plan = build_plan(run, run.strategies[0])
         real = execute(plan, staging=tmp_path)
         predicted = simulate(plan, load_cluster(PROFILE, None))
-    asking = talk._ASKING[asks]
-    sizes = [payload.size for payload in talk._payloads(run, asks)]
+    asking = programs._ASKING[planned.asks]
+    sizes = [payload.size for payload in programs._payloads(run, planned.asks)]
     # an update's and a push's bytes are all in one request
     for outcome in (real, predicted):
         effects, served, moved = of_one_iteration(outcome)
@@ -59,11 +55,11 @@ def test_it_counts_what_both_worlds_do(
 
 
 def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
-    copied = map(talk._Payload, [100, 1 << 20, 1 << 20])
-    payloads = [*copied, *(talk._Payload(size, copies=0) for size in (3 << 20, 50))]
-    apart = talk._bytes(payloads, shares=False)
+    copied = map(programs._Payload, [100, 1 << 20, 1 << 20])
+    payloads = [*copied, *(programs._Payload(size, copies=0) for size in (3 << 20, 50))]
+    apart = programs._bytes(payloads, shares=False)
     assert apart == {"wire_byte": 2 * (150 + (5 << 20)), "shared_byte": 0}
-    shared = talk._bytes(payloads, shares=True)
+    shared = programs._bytes(payloads, shares=True)
     assert shared == {"wire_byte": 2 * 150, "shared_byte": 2 << 20}
 
 
