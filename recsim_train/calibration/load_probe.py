@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from math import fsum
 from statistics import fmean, median
 from typing import Any
@@ -55,7 +54,7 @@ def busy() -> Callable[[float], dict[str, float]]:
     """Steps of one thread, in windows of so many seconds.
 
     Of each window: ``rate``, steps per CPU second (so that other load on the machine is not taken
-    for slow cores), and ``spread``, as `spread_of` has it.
+    for slow cores), and ``spread``, the steps' `deviation`.
     """
     step, _ = steps_of(*_BUSY)
 
@@ -66,15 +65,9 @@ def busy() -> Callable[[float], dict[str, float]]:
             begin = time.thread_time()
             step()
             times.append(time.thread_time() - begin)
-        return {"rate": 1.0 / median(times), "spread": spread_of(times)}
+        return {"rate": 1.0 / median(times), "spread": deviation(times)}
 
     return window
-
-
-def spread_of(times: Sequence[float]) -> float:
-    """`recsim_train.calibration.own.rounds.deviation` of steps."""
-    apart = fsum(abs(b - a) for a, b in pairwise(times))
-    return deviation(apart, len(times), fmean(times)) if times else 0.0
 
 
 def turns() -> Callable[[float], list[float]]:

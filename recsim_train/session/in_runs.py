@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from recsim_train.calibration.own.measure import Seen, measure_windows, measured_operations
+from recsim_train.calibration.own.measure import measure_windows, measured_operations
 from recsim_train.calibration.profile import UNSEEN
 from recsim_train.calibration.programs import known
 from recsim_train.calibration.runs import TALKS, experiment, outcome_of
@@ -107,8 +107,7 @@ def _in_a_row(run: Experiment, plain: Cluster, *, quick: bool) -> MeasuredOperat
     cells = [
         cell for cell in operations_of(Case.of(plan, plain)) if cell[0] == FORWARD_BACKWARD.name
     ]
-    seen = Seen()
-    measure_windows(plan, cells, seen, seconds=_WINDOWS, quick=quick)
+    seen = measure_windows(plan, cells, seconds=_WINDOWS, quick=quick)
     (entry,) = measured_operations(plan, cells, plain, seen)
     return entry
 

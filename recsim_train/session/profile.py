@@ -164,7 +164,6 @@ def _with_operations(
     cluster: Cluster, plans: Sequence[Plan], stages: Stages, *, quick: bool, add: bool = False
 ) -> Cluster:
     from recsim_train.calibration.own.measure import (
-        Seen,
         measure_windows,
         measured_operations,
         with_operations,
@@ -177,7 +176,7 @@ def _with_operations(
     unmeasured = cluster.with_({"operations": None})
     rounds, seconds = _turns(len(plans), quick=quick)
     known: set[str] = set()
-    asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
+    asked: list[tuple[Plan, list[tuple[str, Scope]]]] = []
     for plan in plans:
         cells = []
         for name, scope in operations_of(Case.of(plan, unmeasured)):
@@ -186,18 +185,15 @@ def _with_operations(
                 cells.append((name, scope))
             known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
         if cells:
-            asked.append((plan, cells, Seen()))
-
-    def measure(number: int) -> None:
-        plan, cells, seen = asked[number]
-        measure_windows(plan, cells, seen, seconds=seconds)
+            asked.append((plan, cells))
 
     turns = Turns(short_reading)
     tick = stages.begin(OF_EXPERIMENTS, len(asked) * rounds)
-    turns.make(len(asked), rounds, measure, lambda done, total: tick())
-    for number, (plan, cells, seen) in enumerate(asked):
-        brought = seen.times(turns.factors(number))
-        entries = measured_operations(plan, cells, unmeasured, brought)
+    turns.make(
+        len(asked), rounds, lambda number: measure_windows(*asked[number], seconds=seconds), tick
+    )
+    for number, (plan, cells) in enumerate(asked):
+        entries = measured_operations(plan, cells, unmeasured, turns.seen(number))
         if quick:
             entries = [
                 e.with_({"spread": min(1.0, hypot(e.spread or 0.0, UNSEEN))}) for e in entries

@@ -16,6 +16,7 @@ from recsim_train.calibration import runs as runs_of_own
 from recsim_train.calibration.fit import Estimate, Observation
 from recsim_train.calibration.grid import MEETING_BYTES
 from recsim_train.calibration.own import steps, unit
+from recsim_train.calibration.own.rounds import deviation
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.calibration.prices import (
     CALLS,
@@ -253,14 +254,14 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
 def test_spread_counts_what_makes_others_wait() -> None:
     draw = random.Random(9)
     steps = [draw.gauss(1.0, 0.05) for _ in range(5000)]
-    assert load_probe.spread_of(steps) == pytest.approx(0.05, rel=0.05)
+    assert deviation(steps) == pytest.approx(0.05, rel=0.05)
     # both halves are as even as the whole was: the machine became slower meanwhile
     slower = [t * (1.0 if k < 2500 else 1.5) for k, t in enumerate(steps)]
-    assert load_probe.spread_of(slower) == pytest.approx(0.05, rel=0.1)
+    assert deviation(slower) == pytest.approx(0.05, rel=0.1)
     # a hundredth of the steps takes twice as long: those add 0.01 each way
     rare = [1.0 + (k % 100 == 50) for k in range(5000)]
-    assert load_probe.spread_of(rare) == pytest.approx(0.02 * math.sqrt(math.pi) / 2, rel=0.03)
-    assert load_probe.spread_of([1.0]) == load_probe.spread_of([]) == 0.0
+    assert deviation(rare) == pytest.approx(0.02 * math.sqrt(math.pi) / 2, rel=0.03)
+    assert deviation([1.0]) == deviation([]) == 0.0
 
 
 def asked(moved: float, effect: float, request: float, *, usual: bool = True) -> Talked:
