@@ -42,8 +42,7 @@ def measure_machine(
     """
     from recsim_train.calibration.measuring import Stages
     from recsim_train.calibration.profile import calibrate_machine
-    from recsim_train.session.in_runs import turns_of, with_in_runs
-    from recsim_train.session.own_runs import predicted
+    from recsim_train.session.own_runs import predicted, turns_of, with_in_runs
 
     writable(target.parent, target.name)
     if target.is_dir():
@@ -86,7 +85,7 @@ _NET = 16.0, 7.0
 def _seconds(plans: Sequence[Plan], *, quick: bool, add: bool) -> dict[str, float]:
     """About what each stage takes, in their order."""
     from recsim_train.calibration.measuring import seconds_of
-    from recsim_train.session.in_runs import turns_of
+    from recsim_train.session.own_runs import turns_of
 
     found = {} if add else seconds_of(quick=quick)
     if not add:

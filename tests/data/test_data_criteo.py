@@ -111,7 +111,7 @@ def test_every_single_byte_as_a_field(
     make_line: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recsim_train.data.rows.FIRST", 10**4)
+    monkeypatch.setattr("recsim_train.data.log_stream.FIRST", 10**4)
     monkeypatch.setattr("recsim_train.data.malformed.FIRST", 10**4)
     monkeypatch.setattr("recsim_train.data.mapping.SAID", 10**4)
     model = make_model((100,) * 26)
