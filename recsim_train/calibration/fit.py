@@ -168,11 +168,16 @@ def _solve(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> Array:
         above = np.concatenate([weights * wanted, target]) - matrix.sum(axis=1) * _LEAST
         solution = _LEAST + nnls(matrix, above)[0]
         off = np.abs(np.log(rows @ solution))
-        limit = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
-        weights = base * np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))
+        weights = base * eased(off)
         if turn + 1 >= _ROUNDS:  # it is near
             ratio = rows @ solution
     return np.asarray(solution)
+
+
+def eased(off: Array) -> Array:
+    """By how much each observation weighs less that lies so far ``off`` (Huber 1964)."""
+    limit = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
+    return np.asarray(np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12))))
 
 
 def _resamples(groups: list[str], generator: np.random.Generator) -> list[NDArray[np.int64]]:

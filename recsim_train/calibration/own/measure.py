@@ -142,12 +142,8 @@ def _entry(
     def mean(seen: ByShape, what: str = "cpu") -> float:
         return once * fmean(relative(f, what) for f in seen[key])
 
-    def by_turn(seen: ByShape) -> dict[int, float]:
-        turns = _turns(seen[key], relative)
-        return {turn: fmean(each) for turn, each in turns.items()}
-
     # where both were seen in one turn they saw the same machine
-    own_turns, beside = by_turn(alone), by_turn(busy)
+    own_turns, beside = _by_turn(alone[key], relative), _by_turn(busy[key], relative)
     ratios = [own_turns[turn] / beside[turn] for turn in own_turns.keys() & beside.keys()]
     several = None
     if key in pooled:
@@ -167,14 +163,14 @@ def _entry(
     )
 
 
-def _turns(
+def _by_turn(
     figures: Sequence[Mapping[str, Any]], of: Callable[[Mapping[str, Any]], float]
-) -> dict[int, list[float]]:
-    """A figure by turn."""
+) -> dict[int, float]:
+    """The mean of a figure in each turn."""
     turns = defaultdict(list)
     for f in figures:
         turns[f.get("turn", 0)].append(of(f))
-    return turns
+    return {turn: fmean(each) for turn, each in turns.items()}
 
 
 def _error(figures: Sequence[Mapping[str, Any]]) -> float:
@@ -187,7 +183,7 @@ def _error(figures: Sequence[Mapping[str, Any]]) -> float:
 def _spread(figures: Sequence[Mapping[str, Any]]) -> float | None:
     """Relative standard deviation of the mean of a turn, whose windows last about as long as a run;
     None where there is one turn. Processes of one turn saw the same spell of the machine."""
-    means = [fmean(turn) for turn in _turns(figures, lambda f: float(f["cpu"])).values()]
+    means = list(_by_turn(figures, lambda f: float(f["cpu"])).values())
     if len(means) == 1:
         return None
     return min(1.0, stdev(means) / fmean(means))
