@@ -44,15 +44,15 @@ from recsim_train.calibration.prices import (
     MEETING_PRIORS,
     Crowd,
     Prices,
-    Wire,
     cooling,
     fit_kernels,
     fit_reading,
     fit_wire,
     handover,
+    loopback_of,
     run_observations,
+    waits_of,
     warmed,
-    wire_figures,
     wire_observations,
 )
 from recsim_train.calibration.programs import Talked, known, met_in, read_in, talked_in
@@ -133,7 +133,7 @@ def calibrate_machine(
         rows = [read_in(run) for run in (*reading, *asking)]
         prices, colder = _work_prices(operations.observations, talked, rows)
         law = _thread_law(operations.threaded, cores, shared, prices)
-        wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
+        loopback = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
         met = [warmed(*met_in(run), colder) for run in meeting]
         prices.take(fit(met, MEETING_PRIORS))
         _lock_price(crowded, cores, shared, prices)
@@ -148,7 +148,7 @@ def calibrate_machine(
             fit_errors=prices.fit_errors,
             valid_range=grid.ranges(grid.QUICK if quick else grid.GRID),
         )
-        cluster = _cluster(name, cores, shared, jitter, prices, wire, law, calibration)
+        cluster = _cluster(name, cores, shared, jitter, prices, loopback, law, calibration)
         runs = [run for run in (*asking, *meeting, *reading) if is_predicted(run, cores)]
         cluster = cluster.with_({"cooling": colder, **({} if turn is None else {"turn": turn})})
         missed = None
@@ -196,15 +196,15 @@ def _wire_prices(
     loaded: Sequence[dict[str, Any]],
     messages: Sequence[Observation],
     prices: Prices,
-) -> Wire:
-    """Adds the prices of messages on busy cores; returns what the idle wire itself does."""
+) -> Loopback:
+    """Adds the prices of messages on busy cores; returns what idle loopback itself does."""
     idle = fit_wire(wire_observations(ends))
     prices.take(fit_wire([*wire_observations(loaded), *messages]))
     message = idle.prices["message"].value
     prices.residuals["round trips"] += f"; on idle cores a message takes {message * 1e6:.0f} us"
-    wire = wire_figures(ends, message)
-    prices.add(wire.waits)
-    return wire
+    loopback = loopback_of(ends, message)
+    prices.add(waits_of(ends, loopback.latency))
+    return loopback
 
 
 def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Prices) -> None:
@@ -223,7 +223,7 @@ def _cluster(
     shared: float,
     jitter: float,
     prices: Prices,
-    wire: Wire,
+    loopback: Loopback,
     law: Threads,
     calibration: Calibration,
 ) -> Cluster:
@@ -238,14 +238,12 @@ def _cluster(
         name=name,
         description=f"This machine, measured by `recsim-train calibrate`: {calibration.machine}",
         colocate=True,
-        hosts={"default": Host.model_construct(cores=cores, memory=memory, nic=wire.nic)},
+        hosts={"default": Host.model_construct(cores=cores, memory=memory, nic=loopback.nic)},
         network=Network.model_construct(
-            latency=wire.latency,
+            latency=loopback.latency,
             efficiency=1.0,
-            connection_cap=wire.connection_cap,
-            loopback=Loopback.model_construct(
-                latency=wire.latency, connection_cap=wire.connection_cap, nic=wire.nic
-            ),
+            connection_cap=loopback.connection_cap,
+            loopback=loopback,
         ),
         contention=shared,
         measured_cores=min(cores, MOST_BUSY),

@@ -34,8 +34,9 @@ from recsim_train.calibration.prices import (
     fit_wire,
     from_repeats,
     handover,
+    loopback_of,
     run_observations,
-    wire_figures,
+    waits_of,
     wire_observations,
 )
 from recsim_train.calibration.programs import Talked
@@ -324,14 +325,15 @@ def test_wire_prices_and_rates() -> None:
     found = fit_wire(wire_observations(ends)).prices
     assert found["message"].value == pytest.approx(message, rel=0.02)
     assert found["wire_byte"].value == pytest.approx(byte, rel=0.02)
-    wire = wire_figures(ends, message)
+    wire = loopback_of(ends, message)
+    waits = waits_of(ends, wire.latency)
     assert wire.latency == pytest.approx(latency)
     assert wire.connection_cap == pytest.approx(rate, rel=0.01)
     assert wire.nic == pytest.approx(2.5e9)
-    assert wire.waits["collective_step"].value == pytest.approx(9e-6)
-    assert wire.waits["reduced_wait"].value == pytest.approx(2e-10)
-    assert wire.waits["exchanged_wait"].value == pytest.approx(6e-10)
-    assert {wait.basis for wait in wire.waits.values()} == {"once"}
+    assert waits["collective_step"].value == pytest.approx(9e-6)
+    assert waits["reduced_wait"].value == pytest.approx(2e-10)
+    assert waits["exchanged_wait"].value == pytest.approx(6e-10)
+    assert {wait.basis for wait in waits.values()} == {"once"}
 
 
 def test_two_ends_of_one_exchange_are_no_repeat() -> None:
@@ -343,7 +345,8 @@ def test_two_ends_of_one_exchange_are_no_repeat() -> None:
             "meetings": {"least": [wait], "reduce": [1e-3], "exchange": [1e-3]},
         }
 
-    step = wire_figures([end(2.6e-4), end(2.8e-4)], message=2e-5).waits["collective_step"]
+    ends = [end(2.6e-4), end(2.8e-4)]
+    step = waits_of(ends, loopback_of(ends, message=2e-5).latency)["collective_step"]
     assert step.value == pytest.approx(1.35e-4 - 1.5e-5, rel=1e-3)
     assert step.uncertainty == 1.0
     assert step.basis == "once"
@@ -381,9 +384,10 @@ def test_latency_is_never_negative() -> None:
         "streams": [1e9, 1e9],
         "meetings": {"least": [-2e-6], "reduce": [-3e-6], "exchange": [-3e-6]},
     }
-    wire = wire_figures([end, end], message=5e-5)
+    wire = loopback_of([end, end], message=5e-5)
+    waits = waits_of([end, end], wire.latency)
     assert wire.latency == 0.0
-    assert set(wire.waits.values()) == {Estimate(0.0, 1.0, "limit")}
+    assert set(waits.values()) == {Estimate(0.0, 1.0, "limit")}
 
 
 def test_contention_is_the_speed_of_a_crowded_core() -> None:
