@@ -258,11 +258,10 @@ def _read(plan: Plan, data: Data, counter: ShardCounter, most: int) -> Iterator[
     )
 
     def counted() -> Iterator[NDArray[np.int32]]:
-        with stream:
-            for number, fed in enumerate(stream, start=1):
-                if number == most:
-                    stream.check()
-                yield counter.count(fed.batch)
+        for number, fed in enumerate(stream, start=1):
+            if number == most:
+                stream.check()
+            yield counter.count(fed.batch)
 
     return counted()
 
@@ -293,7 +292,7 @@ def shape_counts(plan: Plan) -> IdCounts:
     model, data, b = experiment.model, experiment.data, plan.examples
     if _are_there(data) and _ids_per_batch(plan) * _SAMPLED_BATCHES <= _SAMPLED_IDS:
         counter = ShardCounter(plan)
-        with open_stream(
+        stream = open_stream(
             model,
             data,
             batch_size=b,
@@ -301,8 +300,8 @@ def shape_counts(plan: Plan) -> IdCounts:
             total=1,
             iterations=_SAMPLED_BATCHES,
             seed=experiment.seed,
-        ) as stream:
-            sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
+        )
+        sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
         source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {_name(data)}"
         return _from_shapes(plan, source, sampled, counter)
     return expected_counts(plan)

@@ -66,7 +66,7 @@ class Reads(Micro):
 
     def _stream(self, reader: Instance | None) -> Iterator[NumpyBatch]:
         plan = self.bench.plan
-        with open_stream(
+        stream = open_stream(
             self.bench.model,
             plan.experiment.data,
             batch_size=plan.examples,
@@ -74,9 +74,8 @@ class Reads(Micro):
             total=plan.streams,
             iterations=_ENDLESS,
             seed=plan.experiment.seed,
-        ) as stream:
-            for fed in stream:
-                yield fed.batch
+        )
+        return (fed.batch for fed in stream)
 
     def round(self, _: Batch, timed: Timed) -> None:
         done = next(self._rounds)
