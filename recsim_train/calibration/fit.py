@@ -60,8 +60,6 @@ class Observation:
     """Units by price name."""
     seconds: float
     """Median of repeats, > 0."""
-    label: str = ""
-    """Its settings, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,6 @@ def fit(
     priors: Mapping[str, float],
     *,
     weights: Mapping[str, float] | None = None,
-    seed: int = 1,
 ) -> Fit:
     """Fit the prices named in ``priors`` (their physical magnitudes, seconds per unit).
 
@@ -109,7 +106,7 @@ def fit(
     names = list(priors)
     for seen in observations:
         if not seen.seconds > 0.0:
-            raise ValueError(f"{seen.group} {seen.label}: took {seen.seconds!r} seconds")
+            raise ValueError(f"{seen.group}: took {seen.seconds!r} seconds")
         missing = set(seen.work) - set(names)
         if missing:
             raise ValueError(f"{seen.group}: no prior for {', '.join(sorted(missing))}")
@@ -125,7 +122,7 @@ def fit(
     groups = [o.group for o in observations]
     weigh = weights or {}
     solution = _solve(rows, groups, weigh)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(1)
     samples = np.array(
         [_solve(rows[s], [groups[i] for i in s], weigh) for s in _resamples(groups, generator)]
     )

@@ -221,7 +221,7 @@ def read_in(run: OwnRun) -> Observation:
     made = (spec.training.steps - ahead) * len(plan.feeding)
     work = {name: units / scope.batches for name, units in cost(READING, scope).items()}
     work["feed_batch"] = 1.0
-    return Observation(READING, work, run.ledger.spent(READING) / made, spec.model.name)
+    return Observation(READING, work, run.ledger.spent(READING) / made)
 
 
 def met_in(run: OwnRun) -> tuple[Observation, float]:

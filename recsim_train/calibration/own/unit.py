@@ -75,11 +75,6 @@ class GridPlan(NamedTuple):
     law: Literal["", "fit", "check"] = ""
     """Whether windows on several threads show how operations scale, or what that is checked on."""
 
-    @property
-    def label(self) -> str:
-        """Its settings, for messages."""
-        return f"{self.plan.experiment.model.name}, batch {self.plan.examples}"
-
 
 def plans(*, quick: bool) -> list[GridPlan]:
     """All plans, in whose rounds each operation has its turn, reading apart: that is priced from
@@ -209,11 +204,9 @@ def measure(cores: int, tick: Callable[[], None], *, quick: bool) -> FromPlans:
             work = _means([figures["work"] for figures in each])
             took = fmean(figures["cpu"] for figures in each)
             group = OPS[str(operation)].fit
-            observed.append((str(operation), Observation(group, work, took, of.label)))
+            observed.append((str(operation), Observation(group, work, took)))
         threaded.extend(
             {
-                "operation": key[0],
-                "label": of.label,
                 "check": of.law == "check",
                 "work": _means([figures["work"] for figures in each]),
                 "divided": _means([figures["divided"] for figures in each]),
