@@ -1,6 +1,7 @@
 """Measuring processes as the caller sees them: started, listened to, always ended.
 
-A child gets one JSON line on standard input, answers in JSON lines, and dies with its parent.
+A child gets JSON lines on standard input: a request, after which it says that it is ready, and
+then messages, each of which it answers by a JSON line. It dies with its parent.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from recsim_train.config.errors import RunFailed
@@ -59,8 +61,8 @@ class MeasuringProcess(AbstractContextManager["MeasuringProcess"]):
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
-    def hear(self) -> dict[str, Any]:
-        """The next message. Raises RunFailed when it dies or takes too long."""
+    def hear(self) -> Any:
+        """The next answer. Raises RunFailed when it dies or takes too long."""
         try:
             line = self._lines.get(timeout=max(0.0, self._deadline - time.monotonic()))
         except queue.Empty:
@@ -73,13 +75,7 @@ class MeasuringProcess(AbstractContextManager["MeasuringProcess"]):
         message: dict[str, Any] = json.loads(line)
         if "error" in message:
             raise RunFailed(f"calibration: measuring {self.part} failed: {message['error']}")
-        return message
-
-    def result(self) -> Any:
-        """What comes after all signs of progress."""
-        while "result" not in (message := self.hear()):
-            pass
-        return message["result"]
+        return message["answer"]
 
     def _last_words(self) -> str:
         code = self._process.poll(max(1.0, self._deadline - time.monotonic()))
@@ -99,11 +95,21 @@ class MeasuringProcess(AbstractContextManager["MeasuringProcess"]):
 
 @contextmanager
 def side_by_side(
-    parts: Sequence[str], request: dict[str, Any], limit: float
+    part: str,
+    requests: Sequence[dict[str, Any]],
+    limit: float,
+    places: Sequence[forkserver.NetworkPlace] = (),
 ) -> Iterator[list[MeasuringProcess]]:
-    """A process for each part, all of them ready. Raises RunFailed."""
+    """A process of this part for each request, all of them ready. Raises RunFailed.
+
+    ``places``: of each; none: all are here.
+    """
+    where = places or [forkserver.HERE] * len(requests)
     with ExitStack() as stack:
-        children = [stack.enter_context(MeasuringProcess(part, request, limit)) for part in parts]
+        children = [
+            stack.enter_context(MeasuringProcess(part, request, limit, place))
+            for request, place in zip(requests, where, strict=True)
+        ]
         for child in children:
             child.hear()
         yield children
@@ -118,14 +124,13 @@ def answers(children: Sequence[MeasuringProcess], message: dict[str, Any]) -> li
 
 def both_ends(
     part: str,
-    request: dict[str, Any],
+    store: Path,
+    message: dict[str, Any],
     limit: float,
-    places: Sequence[forkserver.NetworkPlace] = (forkserver.HERE, forkserver.HERE),
+    places: Sequence[forkserver.NetworkPlace] = (),
 ) -> list[Any]:
-    """What two processes of a part report that measure each other; each is told its ``rank``."""
-    with ExitStack() as stack:
-        ends = [
-            stack.enter_context(MeasuringProcess(part, {**request, "rank": rank}, limit, place))
-            for rank, place in enumerate(places)
-        ]
-        return [end.result() for end in ends]
+    """What two processes of a part answer that measure each other; each is told its ``rank``, and
+    both the new file by which they find each other."""
+    requests = [{"rank": rank, "store": str(store)} for rank in range(2)]
+    with side_by_side(part, requests, limit, places) as ends:
+        return answers(ends, message)

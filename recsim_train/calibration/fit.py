@@ -60,8 +60,6 @@ class Observation:
     """Units by price name."""
     seconds: float
     """Median of repeats, > 0."""
-    label: str = ""
-    """Its settings, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,6 @@ def fit(
     priors: Mapping[str, float],
     *,
     weights: Mapping[str, float] | None = None,
-    seed: int = 1,
 ) -> Fit:
     """Fit the prices named in ``priors`` (their physical magnitudes, seconds per unit).
 
@@ -109,7 +106,7 @@ def fit(
     names = list(priors)
     for seen in observations:
         if not seen.seconds > 0.0:
-            raise ValueError(f"{seen.group} {seen.label}: took {seen.seconds!r} seconds")
+            raise ValueError(f"{seen.group}: took {seen.seconds!r} seconds")
         missing = set(seen.work) - set(names)
         if missing:
             raise ValueError(f"{seen.group}: no prior for {', '.join(sorted(missing))}")
@@ -125,7 +122,7 @@ def fit(
     groups = [o.group for o in observations]
     weigh = weights or {}
     solution = _solve(rows, groups, weigh)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(1)
     samples = np.array(
         [_solve(rows[s], [groups[i] for i in s], weigh) for s in _resamples(groups, generator)]
     )
@@ -168,11 +165,16 @@ def _solve(rows: Array, groups: list[str], weigh: Mapping[str, float]) -> Array:
         above = np.concatenate([weights * wanted, target]) - matrix.sum(axis=1) * _LEAST
         solution = _LEAST + nnls(matrix, above)[0]
         off = np.abs(np.log(rows @ solution))
-        limit = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
-        weights = base * np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))
+        weights = base * eased(off)
         if turn + 1 >= _ROUNDS:  # it is near
             ratio = rows @ solution
     return np.asarray(solution)
+
+
+def eased(off: Array) -> Array:
+    """By how much each observation weighs less that lies so far ``off`` (Huber 1964)."""
+    limit = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
+    return np.asarray(np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12))))
 
 
 def _resamples(groups: list[str], generator: np.random.Generator) -> list[NDArray[np.int64]]:

@@ -6,19 +6,9 @@ No torch here: the caller needs to know how many there are, and reports their ra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from recsim_train.config.experiment import (
-    Data,
-    Execution,
-    Experiment,
-    Model,
-    Roles,
-    StrategyChoice,
-    Table,
-    Training,
-)
+from recsim_train.config.experiment import Model, Table, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,29 +94,6 @@ def training(
 ) -> Training:
     """Training settings with these optimizers."""
     return Training(dense_optimizer=dense, sparse_optimizer=sparse, dense_lr=1e-4, sparse_lr=1e-4)
-
-
-def run(
-    setting: Setting,
-    batch: int,
-    steps: int,
-    path: Path,
-    roles: Roles,
-    strategy: StrategyChoice,
-    *,
-    execution: Execution | None = None,
-) -> Experiment:
-    """A run of calibration's own, which reads the file at ``path``."""
-    rules = {"batch_size": batch, "steps": steps, "warmup_steps": 20}
-    return Experiment(
-        name="calibration",
-        model=setting.model(),
-        data=Data(path=(str(path),), eval_rows=0),
-        roles=roles,
-        training=training().model_copy(update=rules),
-        execution=execution or Execution(),
-        strategies=(strategy,),
-    )
 
 
 def ranges(settings: tuple[Setting, ...]) -> dict[str, tuple[float, float]]:

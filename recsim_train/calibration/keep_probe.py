@@ -4,6 +4,8 @@ and sums, and by what fills shards again."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,7 +24,12 @@ _TABLES = ((1 << 20, 16), (1 << 18, 64))
 the system."""
 
 
-def measure(folder: Path, *, quick: bool) -> dict[str, list[float]]:
+def keeping(folder: str) -> Callable[[bool], dict[str, list[float]]]:
+    """What measures it, with files in a folder."""
+    return partial(measure, Path(folder))
+
+
+def measure(folder: Path, quick: bool) -> dict[str, list[float]]:
     """Seconds per byte in each round, by the name of its price."""
     held = [
         MemoryBlock(str(table), shape, (0, 0), torch.ones(shape))

@@ -92,5 +92,4 @@ def measure_links(profile: Cluster) -> LinkFigures:
 
 def _ends(places: Sequence[NetworkPlace], rate: float) -> list[Any]:
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
-        request = {"store": str(Path(path) / "store"), "rate": rate}
-        return both_ends("link", request, _LIMIT, places)
+        return both_ends("link", Path(path) / "store", {"rate": rate}, _LIMIT, places)

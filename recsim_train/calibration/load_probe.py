@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from math import fsum
 from statistics import fmean, median
 from typing import Any
@@ -52,57 +50,51 @@ def steps_of(setting: Setting, batch: int) -> tuple[Step, list[Work]]:
     return step, work
 
 
-def measure_busy(
-    seconds: float, next_line: Callable[[], str], tick: Callable[[], None]
-) -> list[dict[str, float]]:
-    """Steps of one thread, in windows of ``seconds``, one for each line from the caller.
+def busy() -> Callable[[float], dict[str, float]]:
+    """Steps of one thread, in windows of so many seconds.
 
-    An empty object asks for a window, anything else for the end, so that several such processes
-    can work side by side. Of each window: ``rate``, steps per CPU second (so that other load on the
-    machine is not taken for slow cores), and ``spread``, as `spread_of` has it.
+    Of each window: ``rate``, steps per CPU second (so that other load on the machine is not taken
+    for slow cores), and ``spread``, the steps' `deviation`.
     """
     step, _ = steps_of(*_BUSY)
-    windows: list[dict[str, float]] = []
-    tick()
-    while not json.loads(next_line()):
+
+    def window(seconds: float) -> dict[str, float]:
         times: list[float] = []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
-            busy = time.thread_time()
+            begin = time.thread_time()
             step()
-            times.append(time.thread_time() - busy)
-        windows.append({"rate": 1.0 / median(times), "spread": spread_of(times)})
-        tick()
-    return windows
+            times.append(time.thread_time() - begin)
+        return {"rate": 1.0 / median(times), "spread": deviation(times)}
+
+    return window
 
 
-def spread_of(times: Sequence[float]) -> float:
-    """`recsim_train.calibration.own.rounds.deviation` of steps."""
-    apart = fsum(abs(b - a) for a, b in pairwise(times))
-    return deviation(apart, len(times), fmean(times)) if times else 0.0
-
-
-def take_turns(
-    seconds: float, next_line: Callable[[], str], tick: Callable[[], None]
-) -> list[float]:
-    """For how long this process kept the first core, each time, in windows as `measure_busy`, while
+def turns() -> Callable[[float], list[float]]:
+    """For how long this process kept the first core, each time, in windows as of `busy`, while
     another such process wants it."""
-    kept: list[float] = []
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    tick()
-    while not json.loads(next_line()):
-        begin = last = time.perf_counter()
-        end = begin + seconds
-        while last < end:
-            if (now := time.perf_counter()) - last > _AWAY:
-                kept.append(last - begin)
-                begin = now
-            last = now
-        tick()
+    return _kept
+
+
+def _kept(seconds: float) -> list[float]:
+    kept: list[float] = []
+    begin = last = time.perf_counter()
+    end = begin + seconds
+    while last < end:
+        if (now := time.perf_counter()) - last > _AWAY:
+            kept.append(last - begin)
+            begin = now
+        last = now
     return kept
 
 
-def measure_lock(*, quick: bool) -> list[tuple[float, float, list[Work]]]:
+def lock() -> Callable[[bool], list[tuple[float, float, list[Work]]]]:
+    """Threads of one process, which share its interpreter lock."""
+    return measure_lock
+
+
+def measure_lock(quick: bool) -> list[tuple[float, float, list[Work]]]:
     """By setting, steps per second of one thread, and of `CROWD` threads of this process
     together: means over windows that take turns. And the counted work of a step, by operation."""
     windows, seconds = (2, 0.05) if quick else (_LOCK_WINDOWS, _LOCK_SECONDS)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from recsim_train.calibration import grid, meet, reads, talk
-from recsim_train.calibration.child import MeasuringProcess, answers, both_ends, side_by_side
+from recsim_train.calibration.child import answers, both_ends, side_by_side
 from recsim_train.calibration.own import unit
 from recsim_train.calibration.own.measure import MOST_BUSY
 from recsim_train.calibration.prices import Crowd, contention
-from recsim_train.results import environment
+from recsim_train.calibration.runs import STARTS, meetings, readings, talks
 from recsim_train.trace.progress import Meter, unseen
 
 
@@ -55,98 +54,75 @@ READING, REQUESTS, COLLECTIVES, KEEPING = "reading", "requests", "collectives", 
 OWN = "predictions of its own runs"
 """Its stages."""
 _SPEED, _PLAN, _RUN, _OWN = 1.0, (2.3, 1.2), (8.0, 4.0), (5.0, 3.0)
-"""Seconds of a reading of the machine's speed, of a turn of a plan of `unit`, of a run of `talk`,
-`reads` or `meet`, of a prediction of one; in a full calibration and in a quick one."""
+"""Seconds of a reading of the machine's speed, of a turn of a plan of `unit`, of one of
+`recsim_train.calibration.runs`, of a prediction of it; in a full calibration and in a quick one."""
 
 
 def seconds_of(*, quick: bool) -> dict[str, float]:
     """About what each stage of a calibration takes, in their order."""
     plan, run = _PLAN[quick], _RUN[quick]
-    own = talk.own_runs_of(quick=quick) + reads.runs_of(quick=quick) + meet.runs_of(quick=quick)
+    reading, asking, meeting = (of(quick=quick) for of in (readings, talks, meetings))
+    own = sum(one.travels_as_usual for one in (*reading, *asking, *meeting))
     return {
         CORES: 4.0 if quick else 12.0,
         OPERATIONS: _SPEED + plan * unit.turns_of(quick=quick) * len(unit.plans(quick=quick)),
         LOCK: _SPEED + (1.0 if quick else 16.0),
         MESSAGES: 4.0 if quick else 8.0,
-        READING: _SPEED + run / 2.0 * reads.runs_of(quick=quick),
-        REQUESTS: _SPEED + run * talk.runs_of(quick=quick),
-        COLLECTIVES: 2.0 * _SPEED + run * meet.runs_of(quick=quick),
-        KEEPING: 3.0 + 3.0 * talk.STARTS[quick],
+        READING: _SPEED + run / 2.0 * len(reading),
+        REQUESTS: _SPEED + run * len(asking),
+        COLLECTIVES: 2.0 * _SPEED + run * len(meeting),
+        KEEPING: 3.0 + 3.0 * STARTS[quick],
         OWN: _OWN[quick] * own,
     }
 
 
-class Measuring:
-    """One calibration, part by part."""
+def measure_lock(cores: int, *, quick: bool) -> list[Crowd]:
+    """Threads of one process, which share its lock; nothing where there is one core."""
+    if cores == 1:
+        return []
+    with side_by_side("lock", [{}], _LIMIT) as children:
+        (seen,) = answers(children, {"quick": quick})
+    return [Crowd(*each) for each in seen]
 
-    def __init__(self, quick: bool, stages: Stages) -> None:
-        self.quick, self._stages = quick, stages
-        self.cores = environment.cores()
-        self.settings = grid.QUICK if quick else grid.GRID
 
-    def operations(self) -> unit.FromPlans:
-        """Operations of calibration's own plans, on one thread and, of large batches, on one for
-        each core."""
-        turns = unit.turns_of(quick=self.quick) * len(unit.plans(quick=self.quick))
-        return unit.measure(self.cores, self._stages.begin(OPERATIONS, turns), quick=self.quick)
+def measure_wire(folder: Path, *, quick: bool, crowded_cores: int = 0) -> list[dict[str, Any]]:
+    """Both ends of a connection over loopback.
 
-    def lock(self) -> list[Crowd]:
-        """Threads of one process, which share its lock; nothing where there is one core."""
-        if self.cores == 1:
-            return []
-        with MeasuringProcess("lock", {"quick": self.quick}, _LIMIT) as child:
-            seen: list[Any] = child.result()
-        return [Crowd(*each) for each in seen]
+    ``crowded_cores``: while training steps of other processes keep so many cores busy. That is
+    where messages live in a run: caches are cold, and the threads at both ends are preempted.
+    """
+    busy: list[dict[str, Any]] = [{}] * min(crowded_cores, MOST_BUSY)
+    message = {"quick": quick, "crowded": crowded_cores > 0}
+    with side_by_side("busy", busy, _LIMIT) as children:
+        for child in children:
+            child.tell({"seconds": _LIMIT})
+        return both_ends("wire", folder / f"store-{crowded_cores}", message, _LIMIT)
 
-    def wire(self, folder: Path, *, crowded: bool = False) -> list[dict[str, Any]]:
-        """Both ends of a connection over loopback.
 
-        ``crowded``: while training steps of other processes keep every core busy. That is where
-        messages live in a run: caches are cold, and the threads at both ends are preempted.
-        """
-        request = {
-            "quick": self.quick,
-            "crowded": crowded,
-            "store": str(folder / ("store-crowded" if crowded else "store")),
-        }
-        busy = ["busy"] * (min(self.cores, MOST_BUSY) if crowded else 0)
-        with side_by_side(busy, {"seconds": _LIMIT}, _LIMIT) as children:
-            for child in children:
-                child.tell({})
-            return both_ends("wire", request, _LIMIT)
+def measure_turn() -> float | None:
+    """Seconds for which a thread keeps a core that another wants; None: not to be measured."""
+    with side_by_side("turns", [{}] * 2, _LIMIT) as children:
+        turns = [turn for kept in answers(children, {"seconds": 0.3}) for turn in kept]
+    return median(turns) if turns else None
 
-    def keeping(self, folder: Path) -> dict[str, list[float]]:
-        """What checkpoints take, and starts: values by the name of their price."""
-        done = self._stages.begin(KEEPING, talk.STARTS[self.quick])
-        with MeasuringProcess(
-            "keeping", {"folder": str(folder), "quick": self.quick}, _LIMIT
-        ) as child:
-            found: dict[str, list[float]] = child.result()
-        return found | {"start": talk.starts(folder, self.cores, done, quick=self.quick)}
 
-    def windows(self, parts: Sequence[str], turns: Sequence[int], seconds: float) -> list[Any]:
-        """What a process for each of the ``parts`` reports, of windows of so many ``seconds``: in
-        each of the ``turns`` so many of them, the first ones, have one side by side."""
-        with side_by_side(parts, {"seconds": seconds}, _LIMIT) as children:
-            for many in turns:
-                answers(children[:many], {})
-            for child in children:
-                child.tell({"stop": True})
-            return [child.result() for child in children]
+def measure_busy(cores: int, *, quick: bool) -> tuple[float, float]:
+    """(contention, jitter): in turn one busy process and one for each core, because the machine may
+    be slower in one second than in the next. Jitter is that of steps on busy cores."""
+    count, message = min(cores, MOST_BUSY), {"seconds": 0.1 if quick else 0.4}
+    alone, crowd = list[dict[str, float]](), list[dict[str, float]]()
+    with side_by_side("busy", [{}] * count, _LIMIT) as children:
+        for _ in range(_BUSY_TURNS):
+            alone += answers(children[:1], message)
+            crowd += answers(children, message)
+    rates = ([seen["rate"] for seen in windows] for windows in (alone, crowd))
+    jitter = min(2.0, mean(seen["spread"] for seen in crowd))
+    return contention(*rates) if count > 1 else 1.0, jitter
 
-    def turn(self) -> float | None:
-        """Seconds for which a thread keeps a core that another wants; None: not to be measured."""
-        kept = self.windows(["turns"] * 2, [2], 0.3)
-        turns = [seconds for report in kept for seconds in report]
-        return median(turns) if turns else None
 
-    def busy(self) -> tuple[float, float]:
-        """(contention, jitter): in turn one busy process and one for each core, because the machine
-        may be slower in one second than in the next. Jitter is that of steps on busy cores."""
-        count = min(self.cores, MOST_BUSY)
-        turns, seconds = _BUSY_TURNS, 0.1 if self.quick else 0.4
-        first, *others = self.windows(["busy"] * count, [1, count] * turns, seconds)
-        alone, crowd = first[::2], [*first[1::2], *(seen for other in others for seen in other)]
-        rates = ([seen["rate"] for seen in windows] for windows in (alone, crowd))
-        jitter = min(2.0, mean(seen["spread"] for seen in crowd))
-        return contention(*rates) if count > 1 else 1.0, jitter
+def measure_keeping(folder: Path, *, quick: bool) -> dict[str, list[float]]:
+    """What a process takes for checkpoints: values by the name of their price."""
+    with side_by_side("keeping", [{"folder": str(folder)}], _LIMIT) as children:
+        (found,) = answers(children, {"quick": quick})
+    seen: dict[str, list[float]] = found
+    return seen

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import expm1, inf, log, sqrt
 from statistics import median
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from recsim_train.config.cluster import Cluster
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import throughput
 from recsim_train.trace.ledger import Ledger
-from recsim_train.trace.record import Outcome
+from recsim_train.trace.record import Outcome, Total, TotalKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class OwnRun:
     plan: Plan
     examples_per_second: float
     ledger: Ledger
+    totals: Mapping[TotalKey, Total] = field(default_factory=dict)
+    """What its counted iterations did."""
 
     @classmethod
     def of(cls, plan: Plan, outcome: Outcome) -> OwnRun:
@@ -35,7 +37,7 @@ class OwnRun:
         eps = speed.examples_per_second
         assert eps is not None
         assert ledger is not None
-        return cls(plan, eps, ledger)
+        return cls(plan, eps, ledger, outcome.totals)
 
 
 class Said(NamedTuple):

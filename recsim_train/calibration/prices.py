@@ -10,8 +10,8 @@ from typing import Any
 
 from recsim_train.calibration.fit import MOST_UNCERTAIN, NOISE, Estimate, Fit, Observation, fit
 from recsim_train.calibration.grid import CROWD, MEETING_BYTES
-from recsim_train.calibration.talk import Talked
-from recsim_train.config.cluster import USUAL, Cooling
+from recsim_train.calibration.programs import Talked
+from recsim_train.config.cluster import USUAL, Cooling, Loopback
 from recsim_train.workload.arithmetic import Work
 from recsim_train.workload.operations import COOLED, CUT_NETS, MESSAGES, ROUND_TRIPS, seconds
 
@@ -100,7 +100,7 @@ def cooling(talked: Sequence[Talked]) -> tuple[dict[str, Estimate], Cooling]:
     exponent, by the calls that all of them make. The prices hold at the runs' geometric mean of
     moved bytes.
     """
-    runs = [run for run in talked if run.own is not None]
+    runs = [run for run in talked if run.usual]
     moved = [math.log(run.moved) for run in runs]
     seen = {
         name: [
@@ -236,20 +236,6 @@ def fit_wire(observations: Sequence[Observation]) -> Fit:
     return fit(observations, WIRE_PRIORS, weights={MESSAGES: 40.0})
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """What loopback does besides using CPU."""
-
-    latency: float
-    """One way, seconds, beyond the messages' own CPU time."""
-    connection_cap: float
-    """Bytes per second of one connection."""
-    nic: float
-    """Bytes per second of one process over several connections."""
-    waits: dict[str, Estimate]
-    """Prices of collectives: seconds in which a member does not work."""
-
-
 _LARGE = 256 << 10
 
 
@@ -259,7 +245,7 @@ def latency_of(smallest: float, message: float) -> float:
     return max(0.0, smallest / 2 - 2 * message)
 
 
-def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
+def loopback_of(ends: Sequence[Mapping[str, Any]], message: float) -> Loopback:
     """Latency and rates from the round trips and streams of both ends. ``message``: its fitted
     price."""
     talks = ends[0]["talks"]
@@ -271,12 +257,12 @@ def wire_figures(ends: Sequence[Mapping[str, Any]], message: float) -> Wire:
     else:
         cap = max(ends[0]["streams"])
     streams = [min(end["streams"][k] for end in ends) for k in range(len(ends[0]["streams"]))]
-    return Wire(latency, cap, max(cap, *streams), _waits(ends, latency))
+    return Loopback.model_construct(latency=latency, connection_cap=cap, nic=max(cap, *streams))
 
 
-def _waits(ends: Sequence[Mapping[str, Any]], latency: float) -> dict[str, Estimate]:
-    """What members of collectives wait for each other's threads. What the two ends saw is one
-    exchange, no repeat of it, and the windows of one pair follow each other at once."""
+def waits_of(ends: Sequence[Mapping[str, Any]], latency: float) -> dict[str, Estimate]:
+    """Prices of collectives: what members wait for each other's threads. What the two ends saw is
+    one exchange, no repeat of it, and the windows of one pair follow each other at once."""
     least, reduce, exchange = (
         mean(median(end["meetings"][what]) for end in ends)
         for what in ("least", "reduce", "exchange")

@@ -1,6 +1,6 @@
 """A measuring process, forked as the executor's are; its command line: PART.
 
-Reads its request as one JSON line, writes {"tick": true} now and then and {"result": ...} or
+Reads its request as one JSON line, then messages, and writes {"answer": ...} to each, or
 {"error": ...} at the end. Threads and scheduling are those of the executor's processes.
 
 Its own part is the reference work: rounds of fixed work on one core, whose speed tells how fast the
@@ -11,24 +11,19 @@ speeds mean anything. Its four parts are what steps are made of.
 from __future__ import annotations
 
 import json
-import pickle
 import socket
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from functools import partial
+from contextlib import suppress
+from importlib import import_module
 from itertools import count
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
 
 from recsim_train.config.errors import RunFailed, UserError
-from recsim_train.executor.process.attend import schedule
-from recsim_train.executor.process.spec import register_packed
 
 _WARM_UP = 2
 SLICE = {"products": 3e-3, "gather": 1.4e-3, "interpreter": 3e-3, "loopback": 3e-3}
@@ -55,9 +50,9 @@ Slice = Callable[[int], object]
 class ReferenceWork:
     """Made once, done as often as it is asked for; all in one thread."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        """Fills 40 MiB, until ``stack`` is left."""
-        self._parts = _parts(stack)
+    def __init__(self) -> None:
+        """Fills 40 MiB."""
+        self._parts = _parts()
         self._numbers = count()
         self._round()
 
@@ -83,14 +78,14 @@ class ReferenceWork:
         return {name: each / fmean(s[name] for s in seen) for name, each in SLICE.items()}
 
 
-def _parts(stack: ExitStack) -> dict[str, Slice]:
+def _parts() -> dict[str, Slice]:
     """The parts in their order; in each round each comes after the others, as in a step."""
     left, right = torch.ones(_SIZE, _SIZE), torch.ones(_SIZE, _SIZE)
     product = torch.empty(_SIZE, _SIZE)
     table, picked = torch.ones(_ROWS, _WIDTH), torch.empty(_PICKED, _WIDTH)
     order = torch.randperm(_ROWS, generator=torch.Generator().manual_seed(1))
     rows = order.view(-1, _PICKED)
-    here, there = _connection(stack)
+    here, there = _connection()
     sent, received = bytes(_MESSAGE), memoryview(bytearray(_MESSAGE))
 
     def loopback(_: int) -> None:
@@ -108,11 +103,11 @@ def _parts(stack: ExitStack) -> dict[str, Slice]:
     }
 
 
-def _connection(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+def _connection() -> tuple[socket.socket, socket.socket]:
     """Both ends of a TCP connection over loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        here = stack.enter_context(socket.create_connection(listening.getsockname(), _PATIENCE))
-        there = stack.enter_context(listening.accept()[0])
+        here = socket.create_connection(listening.getsockname(), _PATIENCE)
+        there, _ = listening.accept()
     there.settimeout(_PATIENCE)
     for end, option in ((here, socket.SO_SNDBUF), (there, socket.SO_RCVBUF)):
         end.setsockopt(socket.SOL_SOCKET, option, 4 * _MESSAGE)
@@ -130,65 +125,28 @@ def _interpret(steps: int) -> int:
     return total
 
 
-Request = dict[str, Any]
-_tick = partial(say, tick=True)
+Answer = Callable[..., object]
+"""Answers a message, whose entries it takes by name."""
+_PARTS = {
+    "wire": "wire_probe", "link": "wire_probe", "busy": "load_probe", "turns": "load_probe",
+    "lock": "load_probe", "operations": "own.rounds", "keeping": "keep_probe",
+}  # fmt: skip
+"""Where what measures each part is: a function of its name. Each imports much that the others do
+without."""
 
 
-def measure(part: str, request: Request) -> object:
-    """What one part reports. Its probe is imported here: each imports much that the others do
-    without."""
-    quick = request.get("quick", False)
-    if part in ("wire", "link"):
-        from recsim_train.calibration import wire_probe
-
-        rank, store = request["rank"], request["store"]
-        if part == "link":
-            return wire_probe.measure_link(rank, store, request["rate"])
-        return wire_probe.measure(rank, store, quick=quick, crowded=request.get("crowded", False))
-    if part in ("busy", "turns", "lock"):
-        from recsim_train.calibration import load_probe
-
-        if part == "lock":
-            return load_probe.measure_lock(quick=quick)
-        windows = load_probe.measure_busy if part == "busy" else load_probe.take_turns
-        return windows(request["seconds"], sys.stdin.readline, _tick)
-    if part == "operations":
-        return _operations(request["folder"])
-    if part == "keeping":
-        from recsim_train.calibration import keep_probe
-
-        return keep_probe.measure(Path(request["folder"]), quick=quick)
-    with ExitStack() as stack:
-        work = ReferenceWork(stack)
-        _tick()
-        assert part == "speed"
-        while rounds := json.loads(sys.stdin.readline()).get("rounds"):
-            say(speeds=work.speeds(rounds))
-    return None
+def speed() -> Answer:
+    """The reference work."""
+    return ReferenceWork().speeds
 
 
-def _operations(folder: str) -> int:
-    """Rounds in windows, one for each line from the caller, until an empty object; how many.
-
-    What a window has seen is said at its end.
-
-    A line: ``{"seconds": 2.5, "threads": 1}``. Loops are threads, whose memory is managed
-    differently from the main thread's: so is what is timed here.
-    """
-    from recsim_train.calibration.own.measure import CELLS
-    from recsim_train.calibration.own.rounds import PlanRounds
-
-    plan, cells, own = pickle.loads((Path(folder) / CELLS).read_bytes())
-    register_packed(own)
-    schedule("SCHED_OTHER")  # as the executor's threads beside gloo's
-    windows = 0
-    with ThreadPoolExecutor(1) as pool:
-        rounds = pool.submit(PlanRounds, plan, cells).result()
-        _tick()
-        while asked := json.loads(sys.stdin.readline()):
-            say(seen=pool.submit(rounds.window, **asked).result())
-            windows += 1
-    return windows
+def prepared(part: str, request: dict[str, Any]) -> Answer:
+    """What answers the messages of a part, ready to measure."""
+    if part not in _PARTS:
+        return speed()
+    module = import_module(f"recsim_train.calibration.{_PARTS[part]}")
+    answer: Answer = getattr(module, part)(**request)
+    return answer
 
 
 def main() -> None:
@@ -196,9 +154,11 @@ def main() -> None:
     # as in the executor's processes: threads must not wait 5 ms for the interpreter lock
     sys.setswitchinterval(0.0005)
     torch.set_num_threads(1)
-    request = json.loads(sys.stdin.readline())
     try:
-        say(result=measure(sys.argv[1], request))
+        answer = prepared(sys.argv[1], json.loads(sys.stdin.readline()))
+        say(answer="ready")
+        for message in sys.stdin:
+            say(answer=answer(**json.loads(message)))
     except (UserError, RunFailed, RuntimeError, OSError) as error:
         say(error=str(error).splitlines()[0] if str(error) else type(error).__name__)
         raise

@@ -19,40 +19,56 @@ from typing import Any
 
 import psutil
 
-from recsim_train.calibration import grid, meet, reads, talk
+from recsim_train.calibration import grid
 from recsim_train.calibration.fit import Observation, fit
 from recsim_train.calibration.measuring import (
     COLLECTIVES,
     CORES,
+    KEEPING,
     LOCK,
     MESSAGES,
+    OPERATIONS,
     OWN,
     READING,
     REQUESTS,
-    Measuring,
     Stages,
+    measure_busy,
+    measure_keeping,
+    measure_lock,
+    measure_turn,
+    measure_wire,
     seconds_of,
 )
+from recsim_train.calibration.own import unit
 from recsim_train.calibration.own.measure import MOST_BUSY
 from recsim_train.calibration.own_runs import Predict, own_error
 from recsim_train.calibration.prices import (
     MEETING_PRIORS,
     Crowd,
     Prices,
-    Wire,
     cooling,
     fit_kernels,
     fit_reading,
     fit_wire,
     from_repeats,
     handover,
+    loopback_of,
     run_observations,
+    waits_of,
     warmed,
-    wire_figures,
     wire_observations,
 )
+from recsim_train.calibration.programs import Talked, known, met_in, read_in, talked_in
+from recsim_train.calibration.runs import (
+    STARTS,
+    is_predicted,
+    measure,
+    meetings,
+    readings,
+    starts,
+    talks,
+)
 from recsim_train.calibration.speed import measure_speed
-from recsim_train.calibration.talk import Talked
 from recsim_train.calibration.threads import fit_threads
 from recsim_train.config.cluster import (
     ASSUMED_THREADS,
@@ -99,36 +115,46 @@ def calibrate_machine(
     by_core = enumerate(psutil.cpu_percent(interval=0.2, percpu=True))
     processor = fmean([busy for core, busy in by_core if core in environment.allowed()] or [0.0])
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as path:
-        measuring, folder = Measuring(quick, stages), Path(path)
+        cores, folder = environment.cores(), Path(path)
         stages.begin(CORES)
         before, between = measure_speed(), []
-        shared, jitter = measuring.busy()
-        turn = measuring.turn()
-        operations = measuring.operations()
+        shared, jitter = measure_busy(cores, quick=quick)
+        turn = measure_turn()
+        done = stages.begin(OPERATIONS, unit.turns_of(quick=quick) * len(unit.plans(quick=quick)))
+        operations = unit.measure(cores, done, quick=quick)
         stages.begin(LOCK)
         between.append(measure_speed())
-        crowded = measuring.lock()
+        crowded = measure_lock(cores, quick=quick)
         stages.begin(MESSAGES)
         between.append(measure_speed())
-        ends = measuring.wire(folder)
-        loaded = measuring.wire(folder, crowded=True)
-        done = stages.begin(READING, reads.runs_of(quick=quick))
-        rows = reads.measure(folder, measuring.cores, done, quick=quick)
-        done = stages.begin(REQUESTS, talk.runs_of(quick=quick))
+        ends = measure_wire(folder, quick=quick)
+        loaded = measure_wire(folder, quick=quick, crowded_cores=cores)
+        planned = readings(quick=quick)
+        reading = measure(planned, folder, cores, stages.begin(READING, len(planned)))
+        planned = talks(quick=quick)
+        done = stages.begin(REQUESTS, len(planned))
         between.append(measure_speed())
-        talked = talk.measure(folder, measuring.cores, done, quick=quick)
-        done = stages.begin(COLLECTIVES, meet.runs_of(quick=quick))
+        asking = measure(planned, folder, cores, done)
+        planned = meetings(quick=quick)
+        done = stages.begin(COLLECTIVES, len(planned))
         between.append(measure_speed())
-        met = meet.measure(folder, measuring.cores, done, quick=quick)
+        meeting = measure(planned, folder, cores, done)
+        done = stages.begin(KEEPING, STARTS[quick])
         kept = Prices()
-        kept.add({name: from_repeats(seen) for name, seen in measuring.keeping(folder).items()})
+        keeping = measure_keeping(folder, quick=quick)
+        keeping["start"] = starts(folder, cores, done, quick=quick)
+        kept.add({name: from_repeats(seen) for name, seen in keeping.items()})
         after = measure_speed()
+        talked = [talked_in(run) for run in asking]
         speeds = MachineSpeeds(before=before, after=after, between=tuple(between))
-        prices, colder = _work_prices(operations.observations, talked, [read.seen for read in rows])
-        law = _thread_law(operations.threaded, measuring.cores, shared, prices)
-        wire = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
-        prices.take(fit([warmed(run.seen, run.moved, colder) for run in met], MEETING_PRIORS))
-        _lock_price(crowded, measuring.cores, shared, prices)
+        here = [run for run in (*reading, *asking) if not run.plan.experiment.roles.readers]
+        rows = [read_in(run) for run in here]
+        prices, colder = _work_prices(operations.observations, talked, rows)
+        law = _thread_law(operations.threaded, cores, shared, prices)
+        loopback = _wire_prices(ends, loaded, run_observations(talked, colder), prices)
+        met = [warmed(*met_in(run), colder) for run in meeting]
+        prices.take(fit(met, MEETING_PRIORS))
+        _lock_price(crowded, cores, shared, prices)
         calibration = Calibration(
             date=datetime.now().astimezone().date().isoformat(),
             machine=environment.machine_name(),
@@ -138,20 +164,19 @@ def calibrate_machine(
             command=command if isinstance(command, str) else shlex.join(command),
             residuals=prices.residuals,
             fit_errors=prices.fit_errors,
-            valid_range=grid.ranges(measuring.settings),
+            valid_range=grid.ranges(grid.QUICK if quick else grid.GRID),
         )
-        cluster = _cluster(name, measuring.cores, shared, jitter, prices, wire, law, calibration)
-        own = (*(r.own for r in talked), *(r.own for r in met), *(r.own for r in rows))
-        runs = [run for run in own if run is not None]
-        known: dict[str, object] = {
+        cluster = _cluster(name, cores, shared, jitter, prices, loopback, law, calibration)
+        runs = [run for run in (*asking, *meeting, *reading) if is_predicted(run, cores)]
+        known_too: dict[str, object] = {
             "cooling": colder,
             "checkpoints": CheckpointPrices(**_said(kept)),
             **({} if turn is None else {"turn": turn}),
         }
-        cluster = cluster.with_(known)
+        cluster = cluster.with_(known_too)
         missed = None
         if predict is not None:  # while the data of these runs are there
-            with talk.known(talk.Talk), talk.known(meet.Meet):
+            with known():
                 missed = own_error(runs, cluster, predict, stages.begin(OWN, len(runs)))
     whole: dict[str, object] = {"seconds": round(time.monotonic() - begin, 1)}
     if quick:
@@ -172,7 +197,7 @@ def _work_prices(
     prices.take(fit_kernels(timed))
     calls, law = cooling(talked)
     prices.add(calls)
-    prices.take(fit_reading([*rows, *(run.read for run in talked if run.read is not None)], prices))
+    prices.take(fit_reading(rows, prices))
     return prices, law
 
 
@@ -194,15 +219,15 @@ def _wire_prices(
     loaded: Sequence[dict[str, Any]],
     messages: Sequence[Observation],
     prices: Prices,
-) -> Wire:
-    """Adds the prices of messages on busy cores; returns what the idle wire itself does."""
+) -> Loopback:
+    """Adds the prices of messages on busy cores; returns what idle loopback itself does."""
     idle = fit_wire(wire_observations(ends))
     prices.take(fit_wire([*wire_observations(loaded), *messages]))
     message = idle.prices["message"].value
     prices.residuals["round trips"] += f"; on idle cores a message takes {message * 1e6:.0f} us"
-    wire = wire_figures(ends, message)
-    prices.add(wire.waits)
-    return wire
+    loopback = loopback_of(ends, message)
+    prices.add(waits_of(ends, loopback.latency))
+    return loopback
 
 
 def _lock_price(crowded: Sequence[Crowd], cores: int, shared: float, prices: Prices) -> None:
@@ -231,7 +256,7 @@ def _cluster(
     shared: float,
     jitter: float,
     prices: Prices,
-    wire: Wire,
+    loopback: Loopback,
     law: Threads,
     calibration: Calibration,
 ) -> Cluster:
@@ -240,14 +265,12 @@ def _cluster(
         name=name,
         description=f"This machine, measured by `recsim-train calibrate`: {calibration.machine}",
         colocate=True,
-        hosts={"default": Host.model_construct(cores=cores, memory=memory, nic=wire.nic)},
+        hosts={"default": Host.model_construct(cores=cores, memory=memory, nic=loopback.nic)},
         network=Network.model_construct(
-            latency=wire.latency,
+            latency=loopback.latency,
             efficiency=1.0,
-            connection_cap=wire.connection_cap,
-            loopback=Loopback.model_construct(
-                latency=wire.latency, connection_cap=wire.connection_cap, nic=wire.nic
-            ),
+            connection_cap=loopback.connection_cap,
+            loopback=loopback,
         ),
         contention=shared,
         measured_cores=min(cores, MOST_BUSY),

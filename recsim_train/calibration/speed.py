@@ -4,10 +4,12 @@ machine that is slow for minutes at times."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import exp, log, sqrt
 from statistics import fmean, mean
+from typing import Any
 
 from recsim_train.calibration.child import answers, side_by_side
 from recsim_train.config.errors import RunFailed
@@ -34,8 +36,8 @@ _KEPT = 24
 def measure_speed(rounds: int = ROUNDS) -> MachineSpeed:
     """One reading by a process for each core, side by side, in about a second. Raises RunFailed
     where a process fails or takes too long."""
-    with side_by_side(["speed"] * min(cores(), _MOST), {}, _LIMIT) as working:
-        speeds = [answer["speeds"] for answer in answers(working, {"rounds": rounds})]
+    with side_by_side("speed", [{}] * min(cores(), _MOST), _LIMIT) as working:
+        speeds = answers(working, {"rounds": rounds})
     return MachineSpeed(
         **{part: round(mean(s[part] for s in speeds), _DIGITS) for part in speeds[0]}
     )
@@ -62,6 +64,11 @@ def until_as_fast(as_then: float, limit: float, waiting: Callable[[], object]) -
     return waited
 
 
+Seen = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By kind of window, what each showed of each operation and shape: ``busy``, with a process on each
+core; ``alone``; ``pooled``, on the threads of the plan's operations, where there are several."""
+
+
 class Turns:
     """Who had its turn when, and how fast the machine was.
 
@@ -75,6 +82,7 @@ class Turns:
         """``read``: how fast idle cores are now; None: that cannot be said."""
         self._read = read
         self._plans = 0
+        self._seen: list[Seen] = []
         self._speeds: list[MachineSpeed | None] = []
         """By turn: each plan has one, then each has its second."""
 
@@ -82,18 +90,18 @@ class Turns:
         self,
         plans: int,
         rounds: int,
-        measure: Callable[[int], None],
-        say: Callable[[int, int], None],
+        measure: Callable[[int], Seen],
+        tick: Callable[[], None],
     ) -> None:
         """``measure``: a turn of the plan of this number. Each has ``rounds`` of them, with those
-        of all others between. ``say``: is told how many are done of how many."""
+        of all others between. ``tick``: is called after each."""
         self._plans, last = plans, self._read()
         for done in range(plans * rounds):
-            measure(done % plans)
+            self._seen.append(measure(done % plans))
             now = self._read()
             self._speeds.append(_between(last, now))
             last = now
-            say(done + 1, plans * rounds)
+            tick()
 
     def factors(self, plan: int) -> list[float]:
         """By turn: what its seconds are multiplied by to be those of the mean speed."""
@@ -101,6 +109,17 @@ class Turns:
         mean = fmean(log(speed.overall) for speed in known) if known else 0.0
         own = self._speeds[plan :: self._plans]
         return [1.0 if speed is None else exp(log(speed.overall) - mean) for speed in own]
+
+    def seen(self, plan: int) -> Seen:
+        """What all turns of a plan showed, at the mean speed; with the number of their ``turn``."""
+        found = defaultdict[str, list[dict[str, Any]]](list)
+        own = zip(self.factors(plan), self._seen[plan :: self._plans], strict=True)
+        for turn, (factor, seen) in enumerate(own):
+            for kind, several in seen.items():
+                for figures in several:
+                    brought = {clock: figures[clock] * factor for clock in ("cpu", "own", "wall")}
+                    found[kind].append({**figures, **brought, "turn": turn})
+        return found
 
     @property
     def _known(self) -> list[MachineSpeed]:

@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
+from recsim_train.calibration.fit import Array, eased
 from recsim_train.config.cluster import ASSUMED_THREADS, THREAD_CLASSES, Scaling, Threads, Waking
 from recsim_train.workload.threads import by_class
-
-Array = NDArray[np.float64]
 
 _SHORTEST = 2e-4
 """Seconds on one thread."""
@@ -41,8 +40,8 @@ _WEAK = 0.002
 """The same of what waking takes."""
 _MOST = 1e3
 """Times what is assumed that waking takes at most."""
-_HUBER, _CLOSE, _ROUNDS = 1.5, 0.02, 4
-"""What lies far off counts less (Huber 1964), as in `recsim_train.calibration.fit`."""
+_ROUNDS = 4
+"""In which what lies far off comes to count less."""
 _RESAMPLES = 60
 _NOISE = 0.05
 
@@ -163,9 +162,7 @@ def _wall(seen: _Seen, gain: float) -> tuple[Array, float]:
     wanted, weights = 1.0 / seen.walls - 1.0, np.ones(len(matrix))
     for _ in range(_ROUNDS):
         found = _within(matrix * weights[:, None], wanted * weights, assumed, ridge, limit)
-        off = np.abs(matrix @ found - wanted)
-        most = max(_CLOSE, _HUBER * 1.4826 * float(np.median(off)))
-        weights = np.sqrt(np.minimum(1.0, most / np.maximum(off, 1e-12)))
+        weights = eased(np.abs(matrix @ found - wanted))
     return np.asarray(1.0 - found[:-1]), float(found[-1])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from statistics import median
 
 import torch
@@ -82,8 +83,18 @@ def _joined(rank: int, store: str) -> Iterator[tuple[list[End], dist.ProcessGrou
         dist.destroy_process_group()
 
 
-def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dict[str, object]:
-    """Round trips, streams and collectives of ``rank`` (0 asks, 1 answers)."""
+def wire(rank: int, store: str) -> Callable[..., dict[str, object]]:
+    """One end of what connects two processes; of rank 0, which asks, or 1, which answers."""
+    return partial(measure, rank, store)
+
+
+def link(rank: int, store: str) -> Callable[[float], dict[str, object]]:
+    """The same of a link of so many bytes per second."""
+    return partial(measure_link, rank, store)
+
+
+def measure(rank: int, store: str, *, quick: bool, crowded: bool) -> dict[str, object]:
+    """Round trips, streams and collectives."""
     with _joined(rank, store) as (ends, collective):
         share = 0.2 if quick else 1.0
         if crowded:
@@ -104,7 +115,7 @@ def measure(rank: int, store: str, *, quick: bool, crowded: bool = False) -> dic
 
 
 def measure_link(rank: int, store: str, rate: float) -> dict[str, object]:
-    """Round trips and streams of ``rank`` over a link of so many bytes per second."""
+    """Round trips and streams over a link of so many bytes per second."""
     sizes = [size for size in _SIZES if 2 * size / rate < _LONGEST_TRIP]
     with _joined(rank, store) as (ends, _):
         talks = [_talk(ends[0], size, max(4, _repeats(size, rate))) for size in (0, *sizes)]

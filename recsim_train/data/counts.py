@@ -17,9 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_train.config.experiment import Data, Synthetic
-from recsim_train.data.batch import NumpyBatch
-from recsim_train.data.drawn import AskedTable, DrawnCounts, TablePart, expected_in_table
-from recsim_train.data.mixcache import first_rows, row_numbers, table_rows
+from recsim_train.data.batch import NumpyBatch, ids_by_table
+from recsim_train.data.drawn import (
+    AskedTable,
+    DrawnCounts,
+    TablePart,
+    count_ids,
+    expected_in_table,
+)
 from recsim_train.data.stream import generated_rows, generator_stands_in, open_stream
 from recsim_train.placement.plan import EmbeddingShard, Plan
 from recsim_train.workload.shape import mean_ids
@@ -32,14 +37,10 @@ class ShardCounter:
 
     def __init__(self, plan: Plan) -> None:
         self._model, embedding = plan.experiment.model, plan.embedding
-        self._first = first_rows(table_rows(self._model))
         self._shards: tuple[EmbeddingShard, ...] = embedding.shards if embedding else ()
         slices = [(place, s) for place, shard in enumerate(self._shards) for s in shard.slices]
         self._slices = [s for _, s in slices]
         self._owner = np.array([place for place, _ in slices], dtype=np.int64)
-        self._starts = np.array([self._first[s.table] + s.start for _, s in slices], np.int64)
-        self._stops = np.array([self._first[s.table] + s.stop for _, s in slices], np.int64)
-        self._by_remainder = any(s.step > 1 for _, s in slices)
         self.lengths = [0] * len(self._shards)
         if embedding and embedding.service.pooling == "server":
             variable = {t for t, table in enumerate(self._model.tables) if table.variable}
@@ -48,23 +49,11 @@ class ShardCounter:
                 plan.examples * sum(s.table in told for s in shard.slices) for shard in self._shards
             ]
 
-    def count(self, batch: NumpyBatch) -> NDArray[np.int64]:
+    def count(self, batch: NumpyBatch) -> NDArray[np.int32]:
         """[shards + 1, 2]: (ids, unique) of a batch by shard, and of the whole one last."""
-        # one sort for all tables
-        places = np.sort(row_numbers(self._model, batch, self._first))
-        unique = places[np.diff(places, prepend=-1) != 0]
-        shards = len(self._shards)
-        counts = np.zeros((shards + 1, 2), dtype=np.int64)
-        counts[-1] = len(places), len(unique)
-        if self._by_remainder:
-            per_table = np.diff(np.searchsorted(unique, self._first))
-            own_ids = unique - np.repeat(self._first[:-1], per_table)
-            for column, ids in enumerate((batch.ids, own_ids)):
-                counts[:-1, column] = np.bincount(ids % shards, minlength=shards)
-            return counts
-        for column, values in enumerate((places, unique)):
-            inside = np.searchsorted(values, self._stops) - np.searchsorted(values, self._starts)
-            np.add.at(counts[:, column], self._owner, inside)
+        tables = zip(ids_by_table(self._model, batch), self._model.tables, self._parts, strict=True)
+        cut = [count_ids(ids, table.rows, parts) for ids, table, parts in tables]
+        counts: NDArray[np.int32] = self.joined(cut)[0]
         return counts
 
     def asked(self, synthetic: Synthetic, batch: int, first: int, rows: int) -> list[AskedTable]:
@@ -269,11 +258,10 @@ def _read(plan: Plan, data: Data, counter: ShardCounter, most: int) -> Iterator[
     )
 
     def counted() -> Iterator[NDArray[np.int32]]:
-        with stream:
-            for number, fed in enumerate(stream, start=1):
-                if number == most:
-                    stream.check()
-                yield counter.count(fed.batch).astype(np.int32)
+        for number, fed in enumerate(stream, start=1):
+            if number == most:
+                stream.check()
+            yield counter.count(fed.batch)
 
     return counted()
 
@@ -304,7 +292,7 @@ def shape_counts(plan: Plan) -> IdCounts:
     model, data, b = experiment.model, experiment.data, plan.examples
     if _are_there(data) and _ids_per_batch(plan) * _SAMPLED_BATCHES <= _SAMPLED_IDS:
         counter = ShardCounter(plan)
-        with open_stream(
+        stream = open_stream(
             model,
             data,
             batch_size=b,
@@ -312,8 +300,8 @@ def shape_counts(plan: Plan) -> IdCounts:
             total=1,
             iterations=_SAMPLED_BATCHES,
             seed=experiment.seed,
-        ) as stream:
-            sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
+        )
+        sampled = np.mean([counter.count(fed.batch) for fed in stream], axis=0)
         source = f"distinct ids the mean of {_SAMPLED_BATCHES} batches of {_name(data)}"
         return _from_shapes(plan, source, sampled, counter)
     return expected_counts(plan)

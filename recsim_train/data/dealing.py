@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from recsim_train.config.errors import UserError
@@ -33,8 +32,8 @@ class Dealt(NamedTuple):
     first: int = 0
 
 
-class BatchStream(AbstractContextManager["BatchStream"]):
-    """Batches for some loops, in stream order; an iterator and a context manager."""
+class BatchStream(Iterator[Fed]):
+    """Batches for some loops, in stream order."""
 
     def __init__(self, dealt: Dealt) -> None:
         self.batch_size, positions, total, iterations, first = dealt
@@ -53,9 +52,6 @@ class BatchStream(AbstractContextManager["BatchStream"]):
     def epochs(self) -> int:
         """Passes over the training rows begun so far."""
 
-    def __iter__(self) -> Iterator[Fed]:
-        return self
-
     def __next__(self) -> Fed:
         position, iteration = next(self._places)
         batch = self._make(iteration * self._total + position)
@@ -70,12 +66,6 @@ class BatchStream(AbstractContextManager["BatchStream"]):
         """Raise RunFailed where too many of the rows so far were malformed; the generator's are
         well-formed. To be asked at the end of a stream that deals every batch; of others, their
         shares together count."""
-
-    def close(self) -> None:
-        """Close files, if there are any."""
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def held_out_rows(data: Data, rows: int) -> tuple[int, int]:

@@ -1,10 +1,10 @@
-"""The counter of ids that the generator draws: how many, and how many different ones, each batch
-has in each part of a table.
+"""The counter of ids: how many, and how many different ones, a batch has in each part of a table;
+of those that the generator draws, or of a batch that is there.
 
-The ids are the generator's own, bit by bit (`recsim_train.data.generator`, whose speed is what a
-real run has, and is priced by), but no batch is made of them: tables are drawn one at a time, by
-compiled code. What comes of a table depends on its rows and on where it is cut, not on who holds
-the parts. So it is remembered, for other plans of the same model.
+What is drawn are the generator's own ids, bit by bit (`recsim_train.data.generator`, whose speed is
+what a real run has, and is priced by), but no batch is made of them: tables are drawn one at a
+time, by compiled code. What comes of a table depends on its rows and on where it is cut, not on who
+holds the parts. So it is remembered, for other plans of the same model.
 """
 
 from __future__ import annotations
@@ -117,18 +117,34 @@ class DrawnCounts:
         )
         # by numpy, as the generator: another logarithm may round otherwise
         far = column.zipf.beyond(self._uniforms[:beyond]) if beyond else ends[:0]
-        starts = [part.start for part in parts if part.step == 1]
         counts = np.zeros((self.together, len(parts), 2), dtype=np.int32)
         _count(
             self._found,
             ends[batch - 1 :: batch],
             far,
             (column.others, column.multiplier, column.offset) if column.others else (1, 0, 0),
-            np.array([*starts, asked.rows] if starts else [], dtype=np.int64),
+            _starts(parts),
             self._seen,
             counts,
         )
         return counts
+
+
+def _starts(parts: Sequence[TablePart]) -> Rows:
+    """Where parts begin that are ranges, and where the last one ends; of others nothing."""
+    starts = [part.start for part in parts if part.step == 1]
+    return np.array([*starts, parts[-1].stop] if starts else [], dtype=np.int64)
+
+
+def count_ids(ids: Rows, rows: int, parts: Sequence[TablePart]) -> Counts:
+    """[1, parts, 2]: (ids, different ones) among a batch's ids of a table of so many rows."""
+    counts = np.zeros((1, len(parts), 2), dtype=np.int32)
+    seen = np.empty(_LEAST_ROOM + 4 * len(ids), dtype=np.int64)
+    # an id is its rank + 1, none lies beyond what can be looked up
+    _count(
+        ids, np.array([len(ids)]), ids[:0], (max(1, rows - 1), 1, 0), _starts(parts), seen, counts
+    )
+    return counts
 
 
 @lru_cache(maxsize=4096)

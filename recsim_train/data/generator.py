@@ -142,14 +142,14 @@ class Generator:
 
         ``ids_only``: labels and dense features are zeros.
         """
-        bags = self._bags(rows)
+        if ids_only:
+            labels = np.zeros(len(rows), dtype=np.float32)
+            dense = np.zeros((self.model.dense_features, len(rows)), dtype=np.float32)
+            bags = self._bags(rows)
+        else:
+            examples = self.examples(rows)
+            labels, dense, bags = examples.labels, dense_values(examples.counts), examples.bags
         ends = [None if bag.lengths is None else np.cumsum(bag.lengths) for bag in bags]
-        labels = np.zeros(len(rows), dtype=np.float32)
-        dense = np.zeros((self.model.dense_features, len(rows)), dtype=np.float32)
-        if not ids_only:
-            dense = dense_values(self._counts(rows, self.model.dense_features)[0])
-            odds = self._teacher.log_odds(dense.astype(np.float64), bags)
-            labels = self._teacher.labels(odds, rows)
         nothing = np.zeros(0, dtype=np.int64)
         for first in range(0, len(rows), size):
             last = min(first + size, len(rows))

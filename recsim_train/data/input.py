@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -154,15 +154,13 @@ def _check_criteo(file: LogFile) -> None:
         )
 
 
-def text_beginning(
-    text: Text, rows: int, progress: Callable[[int, int], None] | None = None
-) -> TextBeginning:
-    """A text's first rows, at most so many. ``progress``: called with (bytes read, bytes). Raises
-    UserError where there is none, or the first ones of what should be Criteo text are not."""
+def text_beginning(text: Text, rows: int) -> TextBeginning:
+    """A text's first rows, at most so many. Raises UserError where there is none, or the first ones
+    of what should be Criteo text are not."""
     batches: list[pa.RecordBatch] = []
     count = 0
     try:
-        for batch in text_rows(text, progress):
+        for batch in text_rows(text):
             if text.criteo and not batches:
                 _check_lines(text, batch.column(MARK)[:_LINES])
             batches.append(batch.slice(0, rows - count))

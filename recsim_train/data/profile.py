@@ -32,46 +32,46 @@ def profile_stream(
     bases = first_rows(table_rows(model))
     unique = np.zeros(len(model.tables))
     times = [pd.Series(dtype=np.float64) for _ in model.tables]
-    with open_stream(
+    stream = open_stream(
         model, data, batch_size=batch_size, positions=(0,), total=1, iterations=batches, seed=seed
-    ) as stream:
+    )
 
-        def rows() -> Iterator[Numbers]:
-            for fed in stream:
-                numbers = []
-                for table, ids in enumerate(ids_by_table(model, fed.batch)):
-                    own, count = np.unique(ids, return_counts=True)
-                    unique[table] += len(own)
-                    times[table] = times[table].add(pd.Series(count, own), fill_value=0.0)
-                    numbers.append(bases[table] + own)
-                yield np.concatenate(numbers)
+    def rows() -> Iterator[Numbers]:
+        for fed in stream:
+            numbers = []
+            for table, ids in enumerate(ids_by_table(model, fed.batch)):
+                own, count = np.unique(ids, return_counts=True)
+                unique[table] += len(own)
+                times[table] = times[table].add(pd.Series(count, own), fill_value=0.0)
+                numbers.append(bases[table] + own)
+            yield np.concatenate(numbers)
 
-        cache = hit_rates(model, rows())
-        stream.check()
-        beyond = {one.table: one.share for one in stream.malformed.beyond_rows(table_rows(model))}
-        tables: list[dict[str, Any]] = [
-            {
-                "table": table,
-                "rows": spec.rows,
-                "beyond": round(beyond.get(table, 0.0), 4),
-                "ids_per_batch": float(times[table].sum()) / batches,
-                "unique_per_batch": unique[table] / batches,
-                "unique_seen": len(times[table]),
-                "zipf": zipf_exponent(times[table].to_numpy()),
-            }
-            for table, spec in enumerate(model.tables)
-        ]
-        return {
-            "source": data.named(data.path) if data.path else "generator",
-            "batch_size": batch_size,
-            "batches": batches,
-            "epochs": stream.epochs,
-            "malformed": stream.malformed.total,
-            "ids_per_batch": sum(table["ids_per_batch"] for table in tables),
-            "unique_per_batch": sum(table["unique_per_batch"] for table in tables),
-            "cache": cache,
-            "tables": tables,
+    cache = hit_rates(model, rows())
+    stream.check()
+    beyond = {one.table: one.share for one in stream.malformed.beyond_rows(table_rows(model))}
+    tables: list[dict[str, Any]] = [
+        {
+            "table": table,
+            "rows": spec.rows,
+            "beyond": round(beyond.get(table, 0.0), 4),
+            "ids_per_batch": float(times[table].sum()) / batches,
+            "unique_per_batch": unique[table] / batches,
+            "unique_seen": len(times[table]),
+            "zipf": zipf_exponent(times[table].to_numpy()),
         }
+        for table, spec in enumerate(model.tables)
+    ]
+    return {
+        "source": data.named(data.path) if data.path else "generator",
+        "batch_size": batch_size,
+        "batches": batches,
+        "epochs": stream.epochs,
+        "malformed": stream.malformed.total,
+        "ids_per_batch": sum(table["ids_per_batch"] for table in tables),
+        "unique_per_batch": sum(table["unique_per_batch"] for table in tables),
+        "cache": cache,
+        "tables": tables,
+    }
 
 
 def zipf_exponent(times: NDArray[Any]) -> float | None:

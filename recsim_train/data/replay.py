@@ -177,7 +177,6 @@ class Replay(CacheSteps):
             self._replayed.append(self._next())
             if len(self._replayed) == self._limit:
                 self._stream.check()
-                self._stream.close()
         return self._replayed[index]
 
     def check(self) -> None:
@@ -185,14 +184,9 @@ class Replay(CacheSteps):
         try:
             self.step(min(CHECKED_STEPS, self._limit) - 1)
         except CacheTooSmall as error:
-            self.close()
             if len(self.slots) == self._trainers:  # in words that say how much all of them need
                 check_cache(self._plan)
             raise UserError(str(error)) from None
-
-    def close(self) -> None:
-        """Close files."""
-        self._stream.close()
 
     def _next(self) -> ReplayedStep:
         fed = [next(self._stream).batch for _ in range(self._loops)]
@@ -221,7 +215,7 @@ class Replay(CacheSteps):
 
     def _sampled(self, plan: Plan) -> float:
         """Mean of the distinct pairs of one trainer's batch, of the first few."""
-        with open_stream(
+        stream = open_stream(
             self._model,
             feeding_data(plan.experiment.data),
             batch_size=plan.examples,
@@ -230,10 +224,8 @@ class Replay(CacheSteps):
             iterations=_SAMPLED_BATCHES,
             seed=plan.experiment.seed,
             ids_only=True,
-        ) as stream:
-            sizes = [
-                len(np.unique(row_numbers(self._model, fed.batch, self._bases))) for fed in stream
-            ]
+        )
+        sizes = [len(np.unique(row_numbers(self._model, fed.batch, self._bases))) for fed in stream]
         return sum(sizes) / len(sizes)
 
     def warnings(self, steps: int) -> list[str]:
@@ -328,7 +320,6 @@ def check_cache(plan: Plan) -> None:
         return
     replay = Replay(plan, roomy=True)
     turnovers = replay.step(min(CHECKED_STEPS, rules.warmup_steps + rules.steps) - 1).trainers
-    replay.close()
     for trainer, (slots, turnover) in enumerate(zip(replay.slots, turnovers, strict=True)):
         if (needed := sum(turnover.kept)) > slots:
             raise too_small(slots, needed, trainer)

@@ -26,7 +26,7 @@ from pyarrow import csv as arrow_csv
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.formats import CATEGORY_COLUMNS, INTEGER_COLUMNS
 from recsim_train.data.files import beginning, open_bytes
-from recsim_train.data.mapping import MARK
+from recsim_train.data.mapping import MARK, text_of
 
 BLOCK = 1 << 20
 """Bytes of text that are parsed at a time; no line is longer."""
@@ -257,36 +257,28 @@ def _criteo(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _marked(marks: pa.Array, wrong: pa.Array, field: pa.Array, place: int) -> pa.Array:
     """With marks at rows whose field is wrong and which have none yet."""
-    rows = pc.indices_nonzero(pc.fill_null(pc.and_(wrong, marks.is_null()), False))
-    lacks = [_lack(place, said) for said in field.take(rows).to_pylist()]
-    return pc.replace_with_mask(marks, _mask(len(marks), rows), pa.array(lacks, pa.utf8()))
-
-
-def _mask(count: int, rows: pa.Array) -> pa.Array:
-    mask = np.zeros(count, np.bool_)
-    mask[rows.to_numpy()] = True
-    return pa.array(mask)
+    rows = pc.fill_null(pc.and_(wrong, marks.is_null()), False)
+    lacks = [_lack(place, said) for said in field.filter(rows).to_pylist()]
+    return pc.replace_with_mask(marks, rows, pa.array(lacks, pa.utf8()))
 
 
 def _integers(field: pa.Array) -> pa.Array:
-    text, places = _bytes_of(field)
+    text, places = text_of(field)
     # what the cast takes, too: more digits, and hexadecimal ones
-    if (np.diff(places) > _MOST_DIGITS).any() or b"x" in text.lower():
+    if (np.diff(places) > _MOST_DIGITS).any() or b"x" in _between(text, places).lower():
         raise ValueError("of more digits, or hexadecimal")
     return field.cast(pa.int64())
 
 
-def _bytes_of(field: pa.Array) -> tuple[bytes, NDArray[np.int32]]:
-    """The bytes of all texts, and where each begins and the last one ends [n + 1]."""
-    begin, (_, ends, text) = field.offset, field.buffers()
-    places = np.frombuffer(ends, np.int32)[begin : begin + len(field) + 1]
-    return (text.to_pybytes()[places[0] : places[-1]] if text else b""), places
+def _between(text: NDArray[np.uint8], places: NDArray[np.int64]) -> bytes:
+    """All of an array's texts."""
+    return text[places[0] : places[-1]].tobytes()
 
 
 def _hexadecimals(field: pa.Array) -> pa.Array:
     digits = pc.utf8_lpad(pc.fill_null(field, "0"), 16, "0")
-    text, places = _bytes_of(digits)
-    packed = bytes.fromhex(text.decode("ascii", "replace"))
+    text, places = text_of(digits)
+    packed = bytes.fromhex(_between(text, places).decode("ascii", "replace"))
     if (np.diff(places) != 16).any() or len(packed) != 8 * len(digits):
         raise ValueError("of more digits, or with blanks")
     numbers = np.frombuffer(packed, ">u8").astype(np.uint64)

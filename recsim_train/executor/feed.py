@@ -61,7 +61,7 @@ def stream_of(
     for loop in loops:
         places.setdefault(plan.positions[loop], []).append(loop)
     spec = plan.experiment
-    with open_stream(
+    stream = open_stream(
         spec.model,
         spec.data,
         batch_size=plan.examples,
@@ -70,12 +70,12 @@ def stream_of(
         iterations=spec.training.warmup_steps + spec.training.steps,
         seed=spec.seed,
         first=first,
-    ) as stream:
-        reading.malformed = stream.malformed
-        for position, iteration, batch in stream:
-            reading.epochs, reading.rows = stream.epochs, stream.rows
-            for loop in places[position]:
-                yield loop, iteration, batch
+    )
+    reading.malformed = stream.malformed
+    for position, iteration, batch in stream:
+        reading.epochs, reading.rows = stream.epochs, stream.rows
+        for loop in places[position]:
+            yield loop, iteration, batch
 
 
 def read_batches(

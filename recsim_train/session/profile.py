@@ -16,7 +16,6 @@ from recsim_train.calibration.measuring import Stages, seconds_of
 from recsim_train.calibration.own.measure import (
     ROUNDS,
     SECONDS,
-    Seen,
     measure_windows,
     measured_operations,
     with_operations,
@@ -33,7 +32,7 @@ from recsim_train.evaluate.simulations import operations_of
 from recsim_train.placement.plan import Plan
 from recsim_train.results.environment import code_of, machine_name
 from recsim_train.results.folder import put, writable
-from recsim_train.session import in_runs
+from recsim_train.session import own_runs
 from recsim_train.session.job import Caller, Job
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.signature import signature
@@ -71,11 +70,11 @@ def measure_machine(
                 name=target.stem,
                 command=list(caller.command),
                 stages=stages,
-                predict=partial(in_runs.predicted, quick=quick),
+                predict=partial(own_runs.predicted, quick=quick),
                 quick=quick,
             )
-            tick = stages.begin(IN_RUNS, in_runs.turns_of(quick=quick))
-            cluster = in_runs.with_in_runs(cluster, tick, quick=quick)
+            tick = stages.begin(IN_RUNS, own_runs.turns_of(quick=quick))
+            cluster = own_runs.with_in_runs(cluster, tick, quick=quick)
         if plans:
             cluster = _with_operations(cluster, plans, stages, quick=quick, add=add)
     put(target, dump_cluster(cluster, said).encode())
@@ -93,7 +92,7 @@ def _seconds(plans: Sequence[Plan], *, quick: bool, add: bool) -> dict[str, floa
     """About what each stage takes, in their order."""
     found = {} if add else seconds_of(quick=quick)
     if not add:
-        found[IN_RUNS] = _NET[quick] * in_runs.turns_of(quick=quick)
+        found[IN_RUNS] = _NET[quick] * own_runs.turns_of(quick=quick)
     if plans:
         rounds, seconds = _turns(len(plans), quick=quick)
         found[OF_EXPERIMENTS] = rounds * len(plans) * (seconds + 2.0)
@@ -165,7 +164,7 @@ def _with_operations(
     unmeasured = cluster.with_({"operations": None})
     rounds, seconds = _turns(len(plans), quick=quick)
     known: set[str] = set()
-    asked: list[tuple[Plan, list[tuple[str, Scope]], Seen]] = []
+    asked: list[tuple[Plan, list[tuple[str, Scope]]]] = []
     for plan in plans:
         cells = []
         for name, scope in operations_of(Case.of(plan, unmeasured)):
@@ -174,18 +173,15 @@ def _with_operations(
                 cells.append((name, scope))
             known.update((shape, f"{shape} on {plan.operation_threads}", f"{shape} on 1"))
         if cells:
-            asked.append((plan, cells, Seen()))
-
-    def measure(number: int) -> None:
-        plan, cells, seen = asked[number]
-        measure_windows(plan, cells, seen, seconds=seconds)
+            asked.append((plan, cells))
 
     turns = Turns(short_reading)
     tick = stages.begin(OF_EXPERIMENTS, len(asked) * rounds)
-    turns.make(len(asked), rounds, measure, lambda done, total: tick())
-    for number, (plan, cells, seen) in enumerate(asked):
-        brought = seen.times(turns.factors(number))
-        entries = measured_operations(plan, cells, unmeasured, brought)
+    turns.make(
+        len(asked), rounds, lambda number: measure_windows(*asked[number], seconds=seconds), tick
+    )
+    for number, (plan, cells) in enumerate(asked):
+        entries = measured_operations(plan, cells, unmeasured, turns.seen(number))
         if quick:
             entries = [
                 e.with_({"spread": min(1.0, hypot(e.spread or 0.0, calibration.UNSEEN))})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recsim_train.calibration.child import MeasuringProcess
-from recsim_train.calibration.measuring import OWN, Stages, seconds_of
+from recsim_train.calibration.measuring import OWN, Stages, measure_keeping, seconds_of
 from recsim_train.calibration.profile import UNSEEN, calibrate_machine
 from recsim_train.config.cluster import THREAD_CLASSES, CheckpointPrices, Costs
 from recsim_train.config.dump import dump_cluster
@@ -87,8 +87,7 @@ def test_a_short_calibration_gives_a_whole_profile(tmp_path: Path) -> None:
 
 @tried_anew()
 def test_what_a_checkpoint_takes_is_plausible(tmp_path: Path) -> None:
-    with MeasuringProcess("keeping", {"folder": str(tmp_path), "quick": True}, LIMIT) as child:
-        seen = child.result()
+    seen = measure_keeping(tmp_path, quick=True)
     assert {*seen, "start"} == set(CheckpointPrices.model_fields)
     # from 100 GB in a second to 10 MB; a disk may have taken what it is given in no time
     for name, values in seen.items():
@@ -102,17 +101,17 @@ def test_what_goes_wrong_in_a_measuring_process_is_one_sentence() -> None:
         MeasuringProcess("operations", {"folder": "/dev/null/place"}, 60.0) as child,
         pytest.raises(RunFailed, match="calibration: measuring operations failed"),
     ):
-        child.result()
+        child.hear()
 
 
 @tried_anew()
 def test_a_part_that_takes_too_long_is_given_up() -> None:
     begin = time.monotonic()
     with (
-        MeasuringProcess("busy", {"seconds": 60.0}, 0.3) as child,
+        MeasuringProcess("busy", {}, 0.3) as child,
         pytest.raises(RunFailed, match="did not end within 0 s"),
     ):
-        child.result()
+        child.hear()
     with by_the_clock():
         assert time.monotonic() - begin < 10
 

@@ -8,15 +8,15 @@ from statistics import fmean, stdev
 
 import pytest
 
-from recsim_train.calibration import talk
 from recsim_train.calibration.profile import UNSEEN
+from recsim_train.calibration.runs import TALKS
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.dump import dump_cluster
 from recsim_train.config.experiment import Experiment
 from recsim_train.config.measured import MachineSpeed, MeasuredOperation
 from recsim_train.config.profiles import load_cluster
-from recsim_train.session import in_runs
-from recsim_train.session.in_runs import Taken, mean_of, with_in_runs
+from recsim_train.session import own_runs
+from recsim_train.session.own_runs import Taken, mean_of, with_in_runs
 
 NETS = (
     (Taken(1.0, 1.0), Taken(1.44, 1.0)),
@@ -72,13 +72,13 @@ def test_runs_are_held_against_windows_of_their_load(
 
     def taken(run: Experiment) -> float:
         made.append(run.roles.trainers)
-        assert run.training.batch_size == talk.RUNS[in_runs._QUICK[0]][2]
+        assert run.training.batch_size == TALKS[own_runs._QUICK[0]].batch
         return {1: 1.5, 2: 4.0, 8: 8.0}[run.roles.trainers] / shorter
 
     entry = MeasuredOperation.model_construct(seconds=2.0, alone=1.0)
-    monkeypatch.setattr(in_runs, "_pass_seconds", taken)
-    monkeypatch.setattr(in_runs, "_in_a_row", lambda *_, **__: entry)
-    monkeypatch.setattr(in_runs, "short_reading", lambda: next(fast))
+    monkeypatch.setattr(own_runs, "_pass_seconds", taken)
+    monkeypatch.setattr(own_runs, "_in_a_row", lambda *_, **__: entry)
+    monkeypatch.setattr(own_runs, "short_reading", lambda: next(fast))
     host = profile.hosts["default"].model_copy(update={"cores": cores})
     cluster = profile.model_copy(update={"hosts": {"default": host}})
     law = with_in_runs(cluster, lambda: None, quick=True).in_runs

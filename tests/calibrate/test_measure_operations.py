@@ -12,11 +12,11 @@ from recsim_train.calibration import child, speed
 from recsim_train.calibration.measuring import Stages
 from recsim_train.calibration.own import measure
 from recsim_train.calibration.own.measure import (
-    Seen,
     measure_windows,
     measured_operations,
     with_operations,
 )
+from recsim_train.calibration.speed import Turns
 from recsim_train.config.cluster import Calibration, Cluster, Costs
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.config.profiles import load_cluster
@@ -36,7 +36,7 @@ class Child:
     cells: ClassVar[list[tuple[str, Scope]]] = []
     speeds: ClassVar[Iterator[float]] = itertools.cycle(())
 
-    def __init__(self, part: str, request: object, limit: float) -> None:
+    def __init__(self, part: str, *_: object) -> None:
         assert part == "operations"
         self.asked: dict[str, Any] = {}
 
@@ -49,18 +49,18 @@ class Child:
     def tell(self, message: dict[str, Any]) -> None:
         self.asked = message
 
-    def hear(self) -> dict[str, Any]:
+    def hear(self) -> Any:
         if not self.asked:
-            return {"tick": True}
+            return "ready"
         fast, seen = next(self.speeds), []
         for name, scope in self.cells:
             work = dict(cost(name, scope))
             took = 3.0 * seconds(work, self.prices)[0] / fast
             seen.append({
                 "operation": name, "shape": str(signature(name, scope)), "cpu": took,
-                "wall": took, "error": 0.0, "jitter": 0.07, "work": work,
+                "own": took, "wall": took, "error": 0.0, "jitter": 0.07, "work": work,
             })  # fmt: skip
-        return {"seen": seen}
+        return seen
 
 
 @pytest.fixture
@@ -81,10 +81,9 @@ def test_what_operations_take_is_what_their_windows_took(
     profile: Cluster, children: type[Child]
 ) -> None:
     """How far windows are apart is kept as a spread: a run sees one of them."""
-    plan, cells, seen = plan_of("allreduce"), children.cells, Seen()
-    for _ in range(3):
-        measure_windows(plan, cells, seen)
-    entries = measured_operations(plan, cells, profile, seen)
+    plan, cells, turns = plan_of("allreduce"), children.cells, Turns(lambda: None)
+    turns.make(1, 3, lambda _: measure_windows(plan, cells), lambda: None)
+    entries = measured_operations(plan, cells, profile, turns.seen(0))
     assert len(entries) == len(cells)
     assert with_operations(profile, entries).jitter == pytest.approx(0.07)
     # a reader decodes many rows at one go, and then none: that is no jitter of others
@@ -188,8 +187,7 @@ def test_measured_operations_are_a_profile(
         ),
         plan.strategy,
     )
-    seen = Seen()
-    measure_windows(plan, cells, seen, quick=True)
+    seen = measure_windows(plan, cells, quick=True)
     entries = measured_operations(plan, cells, profile, seen)
     assert [(e.operation, Signature.parse(e.shape)) for e in entries] == [
         (name, signature(name, scope)) for name, scope in cells

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from recsim_train.calibration import meet, talk
+from recsim_train.calibration import runs
 from recsim_train.calibration.fit import Observation, fit
 from recsim_train.calibration.prices import MEETING_PRIORS
+from recsim_train.calibration.programs import Meet, known, meeting_work
 from recsim_train.placement.build import build_plan
 from recsim_train.strategy import registry
+from recsim_train.workload.shape import dense_parameters
 
 
 @pytest.mark.parametrize(("does", "members"), [("reduce", 2), ("gather", 3)])
 def test_counted_bytes_are_those_that_members_hand_over(
-    does: meet.Meeting, members: int, tmp_path: Path
+    does: Literal["reduce", "gather"], members: int, tmp_path: Path
 ) -> None:
     """Against a run's own count of what left each member; a member receives as much."""
     from recsim_train.executor.process.launch import execute
 
-    run = meet._RUNS[1]._replace(does=does, steps=3)
-    path = tmp_path / "rows.parquet"
-    talk.write_log(path, run.setting.model(), 1, 2)
-    with talk.known(meet.Meet):
-        spec = meet._experiment(run, path, members)
+    run = runs.MEETINGS[1]._replace(asks=does, steps=3)
+    with known():
+        spec = runs.experiment(run, members, tmp_path)
         spec = spec.model_copy(
             update={"training": spec.training.model_copy(update={"warmup_steps": 0})}
         )
@@ -33,8 +34,8 @@ def test_counted_bytes_are_those_that_members_hand_over(
     effect = {"reduce": "all_reduce", "gather": "all_gather"}[does]
     sent = [t.bytes / t.count for k, t in outcome.totals.items() if k.effect == effect]
     assert len(sent) == members
-    size = 4 * meet.dense_parameters(spec.model)
-    work = meet.meeting_work(does, size, members)
+    size = 4 * dense_parameters(spec.model)
+    work = meeting_work(does, size, members)
     (moved,) = (units for name, units in work.items() if name.endswith("_byte"))
     if does == "gather":
         assert sent == [(members - 1) * size] * members
@@ -43,7 +44,7 @@ def test_counted_bytes_are_those_that_members_hand_over(
         assert sent == [size] * members
         assert moved == pytest.approx(4 * (members - 1) / members * size)
     assert work["collective_message"] == 2 * (members - 1)
-    assert meet.Meet.kind not in registry.strategies()
+    assert Meet.kind not in registry.strategies()
 
 
 def test_the_fit_finds_planted_prices() -> None:
@@ -52,7 +53,7 @@ def test_the_fit_finds_planted_prices() -> None:
     for members in (2, 4):
         for does in ("reduce", "gather"):
             for size in (2e4, 5e5, 4e6):
-                work = meet.meeting_work(does, int(size), members)  # type: ignore[arg-type]
+                work = meeting_work(does, int(size), members)
                 seconds = sum(units * prices[name] for name, units in work.items())
                 seen.append(Observation("collectives in runs", work, seconds))
     found = fit(seen, MEETING_PRIORS).prices

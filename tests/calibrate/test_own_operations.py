@@ -278,12 +278,17 @@ def test_a_reader_makes_a_files_batches_as_often_as_in_a_run(tmp_path: Path, rea
         work.once(timed)
     places = positions_of(plan, reader)
     assert len(made) == (33 if readers else 64)
-    with open_stream(
-        spec.model, data, batch_size=32, positions=places, total=2, iterations=len(made),
+    stream = open_stream(
+        spec.model,
+        data,
+        batch_size=32,
+        positions=places,
+        total=2,
+        iterations=len(made),
         seed=spec.seed,
-    ) as stream:  # fmt: skip
-        for batch, fed in zip(made, stream, strict=False):
-            assert np.array_equal(batch.ids.values.numpy(), fed.batch.ids)
+    )
+    for batch, fed in zip(made, stream, strict=False):
+        assert np.array_equal(batch.ids.values.numpy(), fed.batch.ids)
     [figures] = work.window(0.0)
     assert figures["operation"] == "reading"
     assert figures["count"] >= 1

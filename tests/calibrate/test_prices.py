@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from recsim_train.calibration import grid, load_probe, reads
-from recsim_train.calibration import talk as runs_of_own
+from recsim_train.calibration import grid, load_probe, programs
+from recsim_train.calibration import runs as runs_of_own
 from recsim_train.calibration.fit import Estimate, Observation
 from recsim_train.calibration.grid import MEETING_BYTES
 from recsim_train.calibration.own import steps, unit
+from recsim_train.calibration.own.rounds import deviation
 from recsim_train.calibration.own_runs import OwnRun
 from recsim_train.calibration.prices import (
     CALLS,
@@ -33,11 +34,12 @@ from recsim_train.calibration.prices import (
     fit_wire,
     from_repeats,
     handover,
+    loopback_of,
     run_observations,
-    wire_figures,
+    waits_of,
     wire_observations,
 )
-from recsim_train.calibration.talk import Talked
+from recsim_train.calibration.programs import Talked
 from recsim_train.config.cluster import Cooling, Costs
 from recsim_train.executor.net import kernels
 from recsim_train.executor.operations import KERNELS
@@ -184,12 +186,9 @@ def test_slow_shared_cores_are_not_taken_for_the_lock() -> None:
 
 def read_plans(tmp_path: Path) -> list[Plan]:
     """All that calibration reads, in runs of two trainers."""
-    with runs_of_own.known(runs_of_own.Talk):
-        runs = [reads._experiment(read, tmp_path / "read.parquet", 2, 150) for read in reads._RUNS]
-        runs += [
-            runs_of_own.experiment(asks, setting, batch, 2, 100, tmp_path / "rows.tsv")
-            for asks, setting, batch, _ in runs_of_own.RUNS
-        ]
+    planned = [*runs_of_own.readings(quick=False), *runs_of_own.TALKS]
+    with programs.known():
+        runs = [runs_of_own.experiment(run, 2, tmp_path) for run in planned]
         return [build_plan(run, run.strategies[0]) for run in runs]
 
 
@@ -220,7 +219,7 @@ def test_what_a_batch_took_is_without_those_that_were_made_before(tmp_path: Path
     assert plan.experiment.training.steps == 150
     # five are made together once a queue for one batch is empty; half of them are left
     ledger = Ledger.of(9.0, 8.0, {("trainer", "reading", "reader"): 2 * 147 * 1e-3})
-    seen = runs_of_own.read_of(plan, ledger)
+    seen = programs.read_in(OwnRun(plan, 1.0, ledger))
     assert seen.seconds == pytest.approx(1e-3)
     assert seen.group == "reading"
     assert seen.work["synthesize_row"] == 192
@@ -243,12 +242,7 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
         dearer = (moved / 1e7) ** 0.25
         return sum(prices[n] * u * (dearer if "message" in n else 1) for n, u in work.items())
 
-    nothing = Observation("text", {}, 1.0)
-    runs = [
-        Talked(work, took(work, moved), {}, moved, nothing)
-        for work in works
-        for moved in (1e6, 1e8)
-    ]
+    runs = [Talked(work, took(work, moved), {}, moved) for work in works for moved in (1e6, 1e8)]
     seen = [*wire_observations([end(), end()]), *run_observations(runs, law)]
     found = fit_wire(seen).prices
     assert found["gloo_message"].value == pytest.approx(110e-6, rel=0.15)
@@ -260,22 +254,21 @@ def test_messages_of_runs_outweigh_bare_round_trips() -> None:
 def test_spread_counts_what_makes_others_wait() -> None:
     draw = random.Random(9)
     steps = [draw.gauss(1.0, 0.05) for _ in range(5000)]
-    assert load_probe.spread_of(steps) == pytest.approx(0.05, rel=0.05)
+    assert deviation(steps) == pytest.approx(0.05, rel=0.05)
     # both halves are as even as the whole was: the machine became slower meanwhile
     slower = [t * (1.0 if k < 2500 else 1.5) for k, t in enumerate(steps)]
-    assert load_probe.spread_of(slower) == pytest.approx(0.05, rel=0.1)
+    assert deviation(slower) == pytest.approx(0.05, rel=0.1)
     # a hundredth of the steps takes twice as long: those add 0.01 each way
     rare = [1.0 + (k % 100 == 50) for k in range(5000)]
-    assert load_probe.spread_of(rare) == pytest.approx(0.02 * math.sqrt(math.pi) / 2, rel=0.03)
-    assert load_probe.spread_of([1.0]) == load_probe.spread_of([]) == 0.0
+    assert deviation(rare) == pytest.approx(0.02 * math.sqrt(math.pi) / 2, rel=0.03)
+    assert deviation([1.0]) == deviation([]) == 0.0
 
 
-def asked(moved: float, effect: float, request: float, *, own: bool = True) -> Talked:
-    run = OwnRun(None, 1.0, None) if own else None  # type: ignore[arg-type]
+def asked(moved: float, effect: float, request: float, *, usual: bool = True) -> Talked:
     calls = {"effect": effect, "asking": effect / 2, "row_request": 2 * request}
     if moved < 5e7:  # not every run asks both kinds of servers
         calls["request"] = request
-    return Talked({}, 1.0, calls, moved, Observation("text", {}, 1.0), run)
+    return Talked({}, 1.0, calls, moved, usual)
 
 
 def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
@@ -287,7 +280,7 @@ def test_what_effects_and_requests_cost_grows_with_what_steps_move() -> None:
         return asked(moved, 60e-6 * factor * math.exp(draw.gauss(0.0, 0.1)), 90e-6 * factor)
 
     runs = [run(10.0 ** (6.0 + 2.0 * k / 59)) for k in range(60)]
-    prices, law = cooling([*runs, asked(1e6, 1.0, 1.0, own=False)])
+    prices, law = cooling([*runs, asked(1e6, 1.0, 1.0, usual=False)])
     assert law.exponent == pytest.approx(0.2, abs=0.02)
     assert law.bytes == pytest.approx(1e7, rel=0.01)
     assert prices["effect"].value == pytest.approx(60e-6, rel=0.05)
@@ -331,14 +324,15 @@ def test_wire_prices_and_rates() -> None:
     found = fit_wire(wire_observations(ends)).prices
     assert found["message"].value == pytest.approx(message, rel=0.02)
     assert found["wire_byte"].value == pytest.approx(byte, rel=0.02)
-    wire = wire_figures(ends, message)
+    wire = loopback_of(ends, message)
+    waits = waits_of(ends, wire.latency)
     assert wire.latency == pytest.approx(latency)
     assert wire.connection_cap == pytest.approx(rate, rel=0.01)
     assert wire.nic == pytest.approx(2.5e9)
-    assert wire.waits["collective_step"].value == pytest.approx(9e-6)
-    assert wire.waits["reduced_wait"].value == pytest.approx(2e-10)
-    assert wire.waits["exchanged_wait"].value == pytest.approx(6e-10)
-    assert {wait.basis for wait in wire.waits.values()} == {"once"}
+    assert waits["collective_step"].value == pytest.approx(9e-6)
+    assert waits["reduced_wait"].value == pytest.approx(2e-10)
+    assert waits["exchanged_wait"].value == pytest.approx(6e-10)
+    assert {wait.basis for wait in waits.values()} == {"once"}
 
 
 def test_two_ends_of_one_exchange_are_no_repeat() -> None:
@@ -350,7 +344,8 @@ def test_two_ends_of_one_exchange_are_no_repeat() -> None:
             "meetings": {"least": [wait], "reduce": [1e-3], "exchange": [1e-3]},
         }
 
-    step = wire_figures([end(2.6e-4), end(2.8e-4)], message=2e-5).waits["collective_step"]
+    ends = [end(2.6e-4), end(2.8e-4)]
+    step = waits_of(ends, loopback_of(ends, message=2e-5).latency)["collective_step"]
     assert step.value == pytest.approx(1.35e-4 - 1.5e-5, rel=1e-3)
     assert step.uncertainty == 1.0
     assert step.basis == "once"
@@ -388,9 +383,10 @@ def test_latency_is_never_negative() -> None:
         "streams": [1e9, 1e9],
         "meetings": {"least": [-2e-6], "reduce": [-3e-6], "exchange": [-3e-6]},
     }
-    wire = wire_figures([end, end], message=5e-5)
+    wire = loopback_of([end, end], message=5e-5)
+    waits = waits_of([end, end], wire.latency)
     assert wire.latency == 0.0
-    assert set(wire.waits.values()) == {Estimate(0.0, 1.0, "limit")}
+    assert set(waits.values()) == {Estimate(0.0, 1.0, "limit")}
 
 
 def test_contention_is_the_speed_of_a_crowded_core() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 
 import pytest
 
@@ -33,7 +32,7 @@ def test_the_work_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None
     """By count of slices, and a clock that each of them moves by as much as it takes at speed 1."""
     clock, done, order = [0.0], [], []
 
-    def parts(_: object) -> dict[str, probe.Slice]:
+    def parts() -> dict[str, probe.Slice]:
         def slice_of(name: str) -> probe.Slice:
             def work(number: int) -> None:
                 order.append(name)
@@ -47,18 +46,17 @@ def test_the_work_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(probe, "_parts", parts)
     monkeypatch.setattr(probe.time, "thread_time", lambda: clock[0])
-    with ExitStack() as stack:
-        reference = probe.ReferenceWork(stack)
-        assert done  # memory has been touched
-        for _ in range(2):
-            begin = len(done)
-            found = reference.speeds(77)
-            rounds = done[begin::4]
-            assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
-            counted = rounds[-77:]
-            assert len(rounds) < 1.1 * len(counted)
-            mean = sum(9 if number % 4 == 0 else 2 for number in counted) / 77
-            assert found == pytest.approx(dict.fromkeys(MachineSpeed.model_fields, 1 / mean))
+    reference = probe.ReferenceWork()
+    assert done  # memory has been touched
+    for _ in range(2):
+        begin = len(done)
+        found = reference.speeds(77)
+        rounds = done[begin::4]
+        assert rounds == list(range(rounds[0], rounds[0] + len(rounds)))
+        counted = rounds[-77:]
+        assert len(rounds) < 1.1 * len(counted)
+        mean = sum(9 if number % 4 == 0 else 2 for number in counted) / 77
+        assert found == pytest.approx(dict.fromkeys(MachineSpeed.model_fields, 1 / mean))
     names = list(probe.SLICE)
     assert order == names * (len(order) // len(names))
     assert speed.ROUNDS * sum(probe.SLICE.values()) == pytest.approx(0.8, rel=0.1)
@@ -68,7 +66,7 @@ def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
 
     class Core:
-        def __init__(self, part: str, request: object, limit: float) -> None:
+        def __init__(self, part: str, *_: object) -> None:
             assert part == "speed"
             self.number = len(heard)
             heard.append("made")
@@ -84,12 +82,12 @@ def test_speeds_of_cores_are_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
             assert message == {"rounds": 11}
             heard.append("go")
 
-        def hear(self) -> dict[str, object]:
+        def hear(self) -> object:
             if "go" not in heard:
                 heard.append("ready")
-                return {"tick": True}
+                return "ready"
             assert heard.count("go") % 3 == 0  # all work before one is waited for
-            return {"speeds": dict.fromkeys(MachineSpeed.model_fields, 1.0 + self.number)}
+            return dict.fromkeys(MachineSpeed.model_fields, 1.0 + self.number)
 
     monkeypatch.setattr(child, "MeasuringProcess", Core)
     monkeypatch.setattr(speed, "cores", lambda: 3)

@@ -6,9 +6,9 @@ from math import hypot
 
 import pytest
 
-from recsim_train.calibration import talk
 from recsim_train.calibration.measuring import Stages, seconds_of
 from recsim_train.calibration.profile import UNSEEN
+from recsim_train.calibration.runs import talks
 from recsim_train.config.cluster import Calibration
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
 from recsim_train.session import profile
@@ -44,11 +44,12 @@ def test_a_quick_calibration_is_planned_for_a_fifth_of_the_time() -> None:
 
 def test_runs_of_a_quick_calibration_tell_how_prices_scatter() -> None:
     """Of each price that users' requests have there are more runs than parameters of its fit."""
-    own = [talk.RUNS[n][0] for n, way, _ in talk._QUICK if way == talk._WAYS[0]]
+    quick = talks(quick=True)
+    own = [run.asks for run in quick if run.travels_as_usual]
     assert own.count("dense") > 2
-    assert {way for _, way, _ in talk._QUICK} == set(talk._WAYS)
-    assert talk.own_runs_of(quick=True) == len(own)
-    assert talk.own_runs_of(quick=False) == len(talk.RUNS)
+    assert {(run.execution.shared_memory, run.readers) for run in quick} == {
+        (True, 0), (False, 0), (True, 1)
+    }  # fmt: skip
 
 
 def test_what_was_not_seen_of_the_machines_speed_is_added() -> None:

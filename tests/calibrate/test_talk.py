@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from recsim_train.calibration import talk
+from recsim_train.calibration import programs, runs
 from recsim_train.calibration.own_runs import OwnRun, Predict, Said, own_error
-from recsim_train.config.experiment import Synthetic
 from recsim_train.config.profiles import load_cluster
-from recsim_train.data.generated import write_generated
 from recsim_train.executor.process.launch import execute
 from recsim_train.placement.build import build_plan
 from recsim_train.strategy.registry import strategies
@@ -31,35 +30,36 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize(("asks", "setting", "batch", "steps"), talk.RUNS[:2])
-@pytest.mark.parametrize("way", talk._WAYS, ids=["shared", "apart", "reader"])
+@pytest.mark.parametrize("planned", runs.TALKS[:2], ids=["dense", "embedding"])
+@pytest.mark.parametrize("way", runs.WAYS, ids=["shared", "apart", "reader"])
 def test_it_counts_what_both_worlds_do(
-    asks: str, setting: object, batch: int, steps: int, way: talk.Way, tmp_path: Path
+    planned: runs.PlannedRun,
+    way: Callable[[runs.PlannedRun], runs.PlannedRun],
+    tmp_path: Path,
 ) -> None:
-    path = tmp_path / "rows.parquet"
-    write_generated(path, setting.model(), Synthetic(rows=4000, seed=1), 4000)
-    run = talk.experiment(asks, setting, batch, 2, STEPS, path, way)
-    run = run.model_copy(
-        update={"training": run.training.model_copy(update={"warmup_steps": 1, "batch_size": 32})}
-    )
-    with talk.known(talk.Talk):
+    planned = way(planned._replace(steps=STEPS, batch=32))
+    run = runs.experiment(planned, 2, tmp_path)
+    run = run.model_copy(update={"training": run.training.model_copy(update={"warmup_steps": 1})})
+    with programs.known():
         plan = build_plan(run, run.strategies[0])
         real = execute(plan, staging=tmp_path)
         predicted = simulate(plan, load_cluster(PROFILE, None))
     iterations = STEPS * 2
-    effects, asks_servers, served, messages = ASKED[asks]
+    effects, asks_servers, served, messages = ASKED[planned.asks]
     vectors = 4 * 32 * len(run.model.tables) * run.model.embedding_dim
+    shares = run.execution.shared_memory
     for outcome in (real, predicted):
-        found = talk._counts(outcome)
+        found = programs._counts(outcome.totals)
         assert found[:2] == (effects * iterations, asks_servers * iterations)
         assert found[2] == {role: count * iterations for role, count in served.items()}
-        moved = talk._moved(outcome, way)
+        moved = programs._moved(outcome.totals, shares=shares)
         assert moved["message"] == 2 * messages * iterations
-        assert (moved["gloo_message"] > 0) == (way.readers > 0)
+        assert (moved["gloo_message"] > 0) == (run.roles.readers > 0)
         # copied by who sends them, or handled at both ends
-        kind, times = ("shared_byte", 1) if way.shared_memory else ("wire_byte", 2)
+        kind, times = ("shared_byte", 1) if shares else ("wire_byte", 2)
         assert moved[kind] >= times * vectors * iterations
-    assert talk._moved(real, way) == talk._moved(predicted, way)
+    both = (programs._moved(outcome.totals, shares=shares) for outcome in (real, predicted))
+    assert next(both) == next(both)
     assert "talk" not in strategies()
 
 
@@ -86,11 +86,11 @@ def test_bytes_are_counted_at_both_ends_or_by_copies() -> None:
         2,
     )
     batches = {"message": 20, "gloo_message": pytest.approx(14.4)}
-    apart = talk._moved(outcome, talk.Way(shared_memory=False))
+    apart = programs._moved(outcome.totals, shares=False)
     assert apart == {**batches, "wire_byte": 4 * (150 + (5 << 20)), "shared_byte": 0}
-    shared = talk._moved(outcome, talk.Way())
+    shared = programs._moved(outcome.totals, shares=True)
     assert shared == {**batches, "wire_byte": 4 * 150, "shared_byte": 4 << 20}
-    assert talk._counts(outcome) == (8, 6, {"embedding_server": 2, "dense_server": 4})
+    assert programs._counts(outcome.totals) == (8, 6, {"embedding_server": 2, "dense_server": 4})
 
 
 def own_run(number: int) -> OwnRun:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recsim_train.calibration import speed
-from recsim_train.calibration.speed import Turns
+from recsim_train.calibration.speed import Seen, Turns
 from recsim_train.config.errors import RunFailed
 from recsim_train.config.measured import MachineSpeed
 
@@ -21,13 +21,19 @@ def of(value: float) -> MachineSpeed:
 
 def made(
     speeds: list[MachineSpeed | None], plans: int, rounds: int
-) -> tuple[Turns, list[int], list[str]]:
+) -> tuple[Turns, list[int], list[int]]:
     """The turns on a machine with these readings, whose they were, and the progress told."""
     readings = iter(speeds)
     whose: list[int] = []
-    told: list[str] = []
+    told: list[int] = []
     turns = Turns(lambda: next(readings))
-    turns.make(plans, rounds, whose.append, lambda done, all_: told.append(f"{done}/{all_}"))
+
+    def measure(plan: int) -> Seen:
+        whose.append(plan)
+        figures = dict.fromkeys(("cpu", "own", "wall"), 1.0)
+        return {"alone": [{**figures, "count": 7}]}
+
+    turns.make(plans, rounds, measure, lambda: told.append(len(whose)))
     assert next(readings, "all are read") == "all are read"
     return turns, whose, told
 
@@ -35,7 +41,7 @@ def made(
 def test_each_has_its_turns_with_those_of_all_others_between() -> None:
     turns, whose, told = made([of(2.0)] * 7, 2, 3)
     assert whose == [0, 1, 0, 1, 0, 1]
-    assert told == ["1/6", "2/6", "3/6", "4/6", "5/6", "6/6"]
+    assert told == [1, 2, 3, 4, 5, 6]
     assert turns.factors(0) == turns.factors(1) == pytest.approx([1.0] * 3)
 
 
@@ -45,6 +51,9 @@ def test_what_a_turn_took_is_brought_to_the_mean_speed() -> None:
     # a machine twice as fast as on the mean has taken half of what it takes on the mean
     assert turns.factors(0) == pytest.approx([2.0, 0.5])
     assert turns.factors(1) == pytest.approx([1.0, 1.0])
+    first, second = turns.seen(0)["alone"]
+    assert first == {"cpu": 2.0, "own": 2.0, "wall": 2.0, "count": 7, "turn": 0}
+    assert second == {"cpu": 0.5, "own": 0.5, "wall": 0.5, "count": 7, "turn": 1}
     assert turns.speeds == (of(2.0), of(1.0), of(0.5), of(1.0))
 
 

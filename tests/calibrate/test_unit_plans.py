@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from recsim_train.calibration.own import unit
-from recsim_train.calibration.own.measure import Windows
 from recsim_train.calibration.own.rounds import PlanRounds
 from recsim_train.config.measured import MachineSpeed
 from recsim_train.executor.values import RealDense
@@ -93,11 +92,11 @@ def test_turns_become_one_observation_at_the_mean_speed(monkeypatch: pytest.Monk
         turns.append(len(turns) // 3)
         yield turns[-1]
 
-    def window(turn: int, seconds: float, threads: int = 1) -> Windows:
+    def window(turn: int, seconds: float, threads: int = 1) -> list[dict[str, Any]]:
         took = (1.0, 4.0)[turn] / (threads * 0.8 if threads > 1 else 1.0)
         seen = figures("server; batch 32", took * threads, took)
         quiet = figures("worker; batch 32", took, took, wakes=0.0)
-        return [[seen, quiet]]
+        return [seen, quiet]
 
     def read() -> MachineSpeed:
         speed = next(speeds)
@@ -116,9 +115,10 @@ def test_turns_become_one_observation_at_the_mean_speed(monkeypatch: pytest.Monk
     later = found.observations[2:]
     assert [seen.seconds for seen in later] == pytest.approx([later[0].seconds] * 4)
     # times are of one thread; what wakes nobody does not show how operations scale
+    took = later[0].seconds
     assert [entry["check"] for entry in found.threaded] == [False, True]
     for entry in found.threaded:
-        assert entry["one"] == pytest.approx([2.5, 2.5, 1.25])
-        assert entry["many"] == pytest.approx([2.5 / 3.2, 2.5 / 0.8, 2.5 / 1.6])
+        assert entry["one"] == pytest.approx([took, took, took / 2.0])
+        assert entry["many"] == pytest.approx([took / 3.2, took / 0.8, took / 1.6])
         assert entry["divided"] == {"gemm_flop": 80.0}
         assert entry["wakes"] == 3.0

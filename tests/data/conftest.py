@@ -14,8 +14,8 @@ from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.convert import convert_text
 from recsim_train.data.input import layout_for, to_convert
 from recsim_train.data.log import Log, ParquetFile
+from recsim_train.data.log_stream import Maker
 from recsim_train.data.mapping import Mapper
-from recsim_train.data.rows import Maker
 from recsim_train.data.text import criteo_text
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from recsim_train.config.experiment import Model
+from recsim_train.data.log_stream import Maker
 from recsim_train.data.malformed import Malformed
 from recsim_train.data.mapping import Mapper
-from recsim_train.data.rows import Maker
 from recsim_train.trace.facts import BeyondRows, beyond_said
 from tests.commands import answer, command
 

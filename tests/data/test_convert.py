@@ -62,11 +62,11 @@ def data_of(path: Path | str, **more: Any) -> Data:
 
 
 def rows_of(data: Data, rows: int) -> list[int]:
-    with open_stream(
+    stream = open_stream(
         MODEL, data, batch_size=rows, positions=(0,), total=1, iterations=1, seed=1
-    ) as stream:
-        found: list[int] = next(stream).batch.dense[:, 0].astype(int).tolist()
-        return found
+    )
+    found: list[int] = next(stream).batch.dense[:, 0].astype(int).tolist()
+    return found
 
 
 def converted(path: Path, folder: str | None = None) -> Path:

@@ -57,7 +57,7 @@ def brute_force(plan: Plan) -> dict[tuple[int, int], Any]:
     experiment, total = plan.experiment, len(plan.feeding)
     assert plan.embedding is not None
     found = {}
-    with open_stream(
+    stream = open_stream(
         experiment.model,
         experiment.data,
         batch_size=experiment.training.batch_size,
@@ -65,25 +65,25 @@ def brute_force(plan: Plan) -> dict[tuple[int, int], Any]:
         total=total,
         iterations=experiment.training.warmup_steps + experiment.training.steps,
         seed=experiment.seed,
-    ) as stream:
-        for fed in stream:
-            ids, lengths = iter(fed.batch.ids.tolist()), iter(fed.batch.lengths.tolist())
-            pairs = [
-                (t, next(ids))
-                for t, table in enumerate(experiment.model.tables)
-                for _ in range(fed.batch.size)
-                for _ in range(next(lengths) if table.variable else table.ids)
+    )
+    for fed in stream:
+        ids, lengths = iter(fed.batch.ids.tolist()), iter(fed.batch.lengths.tolist())
+        pairs = [
+            (t, next(ids))
+            for t, table in enumerate(experiment.model.tables)
+            for _ in range(fed.batch.size)
+            for _ in range(next(lengths) if table.variable else table.ids)
+        ]
+        assert next(ids, None) is None
+        shards = []
+        for shard in plan.embedding.shards:
+            inside = [
+                (t, i)
+                for t, i in pairs
+                if any(s.table == t and s.start <= i < s.stop for s in shard.slices)
             ]
-            assert next(ids, None) is None
-            shards = []
-            for shard in plan.embedding.shards:
-                inside = [
-                    (t, i)
-                    for t, i in pairs
-                    if any(s.table == t and s.start <= i < s.stop for s in shard.slices)
-                ]
-                shards.append((len(inside), len(set(inside))))
-            found[fed.position, fed.iteration] = (shards, (len(pairs), len(set(pairs))))
+            shards.append((len(inside), len(set(inside))))
+        found[fed.position, fed.iteration] = (shards, (len(pairs), len(set(pairs))))
     return found
 
 
@@ -170,12 +170,10 @@ def test_shapes_with_a_file_sample_its_distinct_ids(tmp_path: Path) -> None:
     write_generated(tmp_path / "x.txt", plan.experiment.model, Synthetic(zipf=3.0), 300)
     counts = shape_counts(plan)
     assert counts.source.endswith("the mean of 4 batches of " + str(tmp_path / "x.txt"))
-    with open_stream(
+    stream = open_stream(
         plan.experiment.model, data, batch_size=50, positions=(0,), total=1, iterations=4, seed=1
-    ) as stream:
-        unique = [
-            sum(len(set(ids)) for ids in fed.batch.ids.reshape(5, 50).tolist()) for fed in stream
-        ]
+    )
+    unique = [sum(len(set(ids)) for ids in fed.batch.ids.reshape(5, 50).tolist()) for fed in stream]
     assert counts.batch_counts(2, 7) == (250, round(np.mean(unique)))
 
 

@@ -111,7 +111,7 @@ def test_every_single_byte_as_a_field(
     make_line: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recsim_train.data.rows.FIRST", 10**4)
+    monkeypatch.setattr("recsim_train.data.log_stream.FIRST", 10**4)
     monkeypatch.setattr("recsim_train.data.malformed.FIRST", 10**4)
     monkeypatch.setattr("recsim_train.data.mapping.SAID", 10**4)
     model = make_model((100,) * 26)
@@ -242,14 +242,14 @@ def test_batch_without_a_good_row_fails_with_file_and_line(
     path = tmp_path / "x.txt"
     path.write_text((make_line() + "\n") * 4 + "bad\n" * 4)
     data = Data(path=(str(path),), eval_rows=0, shuffle=False)
-    with open_stream(
+    stream = open_stream(
         make_model((5,)), data, batch_size=4, positions=(0,), total=1, iterations=2, seed=1
-    ) as stream:
+    )
+    next(stream)
+    with pytest.raises(
+        RunFailed, match=r"x\.txt: no well-formed row in a whole batch: 4 .*, line 5: 1 column"
+    ):
         next(stream)
-        with pytest.raises(
-            RunFailed, match=r"x\.txt: no well-formed row in a whole batch: 4 .*, line 5: 1 column"
-        ):
-            next(stream)
 
 
 def test_truncated_gzip_gives_its_rows_then_fails(

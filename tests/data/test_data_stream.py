@@ -70,7 +70,7 @@ def test_each_loop_gets_its_own_batches_of_the_endless_stream(
     positions = [p for p in range(total) if chosen >> p & 1]
     epoch = list(range(held, rows))[:limit]
     expected = {p: rows_dealt(epoch, total, p) for p in positions}
-    with open_stream(
+    stream = open_stream(
         make_model((9,)),
         data,
         batch_size=batch,
@@ -78,11 +78,11 @@ def test_each_loop_gets_its_own_batches_of_the_endless_stream(
         total=total,
         iterations=6,
         seed=1,
-    ) as stream:
-        order = []
-        for fed in stream:
-            order.append((fed.iteration, fed.position))
-            assert numbers(fed.batch) == list(islice(expected[fed.position], batch))
+    )
+    order = []
+    for fed in stream:
+        order.append((fed.iteration, fed.position))
+        assert numbers(fed.batch) == list(islice(expected[fed.position], batch))
     assert order == [(k, p) for k in range(6) for p in positions]
     assert stream.rows == len(order) * batch
 
@@ -110,7 +110,7 @@ def test_every_row_is_trained_on_once_an_epoch(
     column = {name: np.zeros(rows, np.int64) for name in CRITEO}
     pq.write_table(pa.table({**column, "I1": range(rows)}), path, row_group_size=groups)
     data, size = Data(path=(str(path),), eval_rows=0), min(groups, rows)
-    with open_stream(
+    stream = open_stream(
         make_model((9,)),
         data,
         batch_size=batch,
@@ -118,11 +118,11 @@ def test_every_row_is_trained_on_once_an_epoch(
         total=total,
         iterations=3 * rows // batch + 3,
         seed=seed,
-    ) as stream:
-        fed: dict[int, list[int]] = {p: [] for p in range(total)}
-        for one in stream:
-            fed[one.position] += numbers(one.batch)
-        epochs = stream.epochs
+    )
+    fed: dict[int, list[int]] = {p: [] for p in range(total)}
+    for one in stream:
+        fed[one.position] += numbers(one.batch)
+    epochs = stream.epochs
     units = -(-rows // size)
     if total == 1:
         whole = [sorted(fed[0][n : n + rows]) for n in range(0, 3 * rows, rows)]
@@ -148,10 +148,10 @@ def test_a_file_of_the_generator_s_rows_feeds_the_same_rows(
     file = direct.model_copy(update={"path": (str(path),)})
 
     def batches(data: Data) -> list[NumpyBatch]:
-        with open_stream(
+        stream = open_stream(
             model, data, batch_size=64, positions=(0,), total=1, iterations=9, seed=1
-        ) as stream:
-            return [*held_out(model, data, 8), *(fed.batch for fed in stream)]
+        )
+        return [*held_out(model, data, 8), *(fed.batch for fed in stream)]
 
     expected, unconverted = batches(direct), batches(file)
     convert(file)
@@ -174,7 +174,7 @@ def test_ids_alone_are_those_of_the_whole_batches(positions: tuple[int, ...], ba
     total = max(positions) + 1
 
     def feed(ids_only: bool) -> tuple[list[NumpyBatch], int]:
-        with open_stream(
+        stream = open_stream(
             model,
             data,
             batch_size=batch,
@@ -183,8 +183,8 @@ def test_ids_alone_are_those_of_the_whole_batches(positions: tuple[int, ...], ba
             iterations=9,
             seed=1,
             ids_only=ids_only,
-        ) as stream:
-            return [fed.batch for fed in stream], stream.epochs
+        )
+        return [fed.batch for fed in stream], stream.epochs
 
     (whole, epochs), (ids, epochs_of_ids) = feed(False), feed(True)
     assert epochs == epochs_of_ids
@@ -207,10 +207,10 @@ def test_held_out_file(
     end = data.model_copy(update={"eval_from": "end"})
     assert [numbers(b) for b in held_out(model, end, 3)] == [[2, 3, 4], [5, 6]]
     for held in (data, end):  # all rows of the other file are trained on
-        with open_stream(
+        stream = open_stream(
             model, held, batch_size=10, positions=(0,), total=1, iterations=1, seed=1
-        ) as stream:
-            assert numbers(next(stream).batch) == list(range(10))
+        )
+        assert numbers(next(stream).batch) == list(range(10))
     assert not list(held_out(model, data.model_copy(update={"eval_rows": 0}), 3))
 
 
@@ -221,14 +221,14 @@ def test_malformed_lines_of_other_loops_are_not_looked_at(
     good = make_line() + "\n"
     path.write_text(good * 4 + "bad\n" * 4 + good * 3 + "bad\n")
     data = Data(path=(str(path),), eval_rows=0, shuffle=False)
-    with open_stream(
+    stream = open_stream(
         make_model((9,)), data, batch_size=4, positions=(0, 2), total=3, iterations=2, seed=1
-    ) as stream:
-        for _ in stream:
-            pass
-        assert stream.malformed.counts == {"mark": 2}
-        assert stream.malformed.first == {"mark": [(11, f"{path}, line 12: 1 column, not 40")]}
-        assert stream.epochs == 2
+    )
+    for _ in stream:
+        pass
+    assert stream.malformed.counts == {"mark": 2}
+    assert stream.malformed.first == {"mark": [(11, f"{path}, line 12: 1 column, not 40")]}
+    assert stream.epochs == 2
 
 
 def test_generator_needs_more_rows_than_are_held_out(make_model: Callable[..., Model]) -> None:
@@ -289,11 +289,11 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, make_model: Any) -> 
     data = Data(path=(str(path),), eval_rows=60_000)
     before = pa.total_allocated_bytes()
     peak = 0
-    with open_stream(
+    stream = open_stream(
         model, data, batch_size=100, positions=(3,), total=4, iterations=300, seed=1
-    ) as stream:
-        for _ in stream:
-            peak = max(peak, pa.total_allocated_bytes() - before)
-        assert stream.rows == 30_000
-        assert stream.epochs > 1
+    )
+    for _ in stream:
+        peak = max(peak, pa.total_allocated_bytes() - before)
+    assert stream.rows == 30_000
+    assert stream.epochs > 1
     assert peak < 10_000_000 < 60_000 * 40 * 8

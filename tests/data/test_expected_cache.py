@@ -43,7 +43,6 @@ def test_it_is_what_the_replay_finds(trainers: int, options: dict[str, Any]) -> 
     for name in ("ids", "unique", "own_unique"):
         there = np.mean([getattr(drawn.step(n), name) for n in range(FIRST, BATCHES)])
         assert getattr(expected.step(0), name) == pytest.approx(there, rel=0.03), name
-    drawn.close()
 
 
 @pytest.mark.parametrize("trainers", [2, 4])
@@ -56,7 +55,6 @@ def test_rows_that_come_again_are_missed_less(trainers: int) -> None:
     found, known = (each.figures(FIRST, BATCHES) for each in (drawn, expected))
     assert found.evicted
     assert 0.4 * found.missed < known.missed < found.missed
-    drawn.close()
 
 
 @pytest.mark.parametrize("warmup", [0, 2])
@@ -67,7 +65,6 @@ def test_a_cache_that_fills_while_steps_count(warmup: int) -> None:
     assert found.evicted < 0.9 * found.missed
     assert 0.8 * found.missed < known.missed < 1.05 * found.missed
     assert 0.75 * found.evicted < known.evicted < 1.1 * found.evicted
-    drawn.close()
 
 
 def test_what_is_not_kept_is_missed_each_step() -> None:

@@ -39,11 +39,17 @@ def log(tmp_path: Path) -> Path:
 def batches(
     model: Model, data: Data, loops: int, position: int, iterations: int, first: int
 ) -> list[tuple[int, NumpyBatch]]:
-    with open_stream(
-        model, data, batch_size=32, positions=[position], total=loops, iterations=iterations,
-        seed=5, first=first,
-    ) as stream:  # fmt: skip
-        return [(fed.iteration, fed.batch) for fed in stream]
+    stream = open_stream(
+        model,
+        data,
+        batch_size=32,
+        positions=[position],
+        total=loops,
+        iterations=iterations,
+        seed=5,
+        first=first,
+    )
+    return [(fed.iteration, fed.batch) for fed in stream]
 
 
 @pytest.mark.parametrize("source", ["log", "log in order", "generator"])

@@ -72,7 +72,6 @@ def test_a_profiled_hit_rate_is_that_of_the_run() -> None:
         replay = Replay(plan_of(cache_rows=size["cache_rows"]))
         figures = replay.figures(BATCHES - BATCHES // 2, BATCHES)
         assert figures.hit_rate == pytest.approx(size["hit_rate"], abs=1e-4)
-        replay.close()
 
 
 def test_the_smallest_working_cache_is_what_two_batches_need() -> None:
@@ -100,7 +99,6 @@ def test_a_replay_cut_short_repeats_its_second_half(monkeypatch: pytest.MonkeyPa
     assert [short.step(i) for i in range(4)] == [whole.step(i) for i in range(4)]
     assert [short.step(i) for i in (4, 5, 6)] == [short.step(i) for i in (2, 3, 2)]
     assert "first 4 steps" in short.warnings(2)[0]
-    whole.close()
 
 
 def test_of_fewer_trainers_there_are_some_of_all() -> None:
@@ -111,7 +109,6 @@ def test_of_fewer_trainers_there_are_some_of_all() -> None:
     assert some.step(2).trainers == (step.trainers[0], step.trainers[3])
     assert some.step(2).unique == step.unique
     assert some.figures(0, 3).probed < whole.figures(0, 3).probed
-    whole.close()
 
 
 def test_what_two_trainers_own_adds_up_to_the_union() -> None:
@@ -123,14 +120,12 @@ def test_what_two_trainers_own_adds_up_to_the_union() -> None:
         before = replay.step(index - 1).trainers if index else None
         for k, t in enumerate(step.trainers):
             assert sum(t.kept) == sum(t.missing) + (sum(before[k].kept) if before else 0)
-    replay.close()
 
 
 def test_a_cache_that_can_not_start_is_the_users_error() -> None:
     check_cache(plan_of(cache_share=1.0))
     replay = Replay(plan_of(), roomy=True)
     needed = sum(replay.step(1).trainers[0].kept)
-    replay.close()
     check_cache(plan_of(cache_rows=needed))
     with pytest.raises(UserError, match=rf"cache of {needed - 1} rows .* need {needed} rows"):
         check_cache(plan_of(cache_rows=needed - 1))

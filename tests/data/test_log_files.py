@@ -56,9 +56,9 @@ def fed(data: Data, batch_size: int, batches: int = 1) -> BatchStream:
 
 def rows_of(data: Data, rows: int) -> list[int]:
     """Their numbers; ids and labels go with them."""
-    with fed(data, rows) as stream:
-        batch = next(stream).batch
-        assert not stream.malformed.total
+    stream = fed(data, rows)
+    batch = next(stream).batch
+    assert not stream.malformed.total
     numbers: list[int] = batch.dense[:, 0].astype(int).tolist()
     assert batch.ids.tolist() == [n % 100 + 1 for n in numbers]
     assert batch.labels.tolist() == [n % 2 for n in numbers]
@@ -96,8 +96,8 @@ def test_damage_anywhere_is_said_in_one_sentence_if_it_is_found(
     path.write_bytes(whole)
     said = [str(path)]
     try:
-        with fed(log(path), 200) as stream:
-            next(stream)
+        stream = fed(log(path), 200)
+        next(stream)
     except (UserError, RunFailed) as error:
         said = str(error).splitlines()
     assert len(said) == 1
@@ -112,10 +112,10 @@ def test_damage_within_a_row_group_is_found_when_that_is_read(tmp_path: Path) ->
     whole = bytearray(path.read_bytes())
     whole[start : start + 64] = b"\xff" * 64
     path.write_bytes(whole)
-    with fed(log(path), 1000, 60) as stream:
-        assert next(stream).batch.size == 1000
-        with pytest.raises(RunFailed, match=r"x\.parquet: cannot be read on in row group 1 \("):
-            list(stream)
+    stream = fed(log(path), 1000, 60)
+    assert next(stream).batch.size == 1000
+    with pytest.raises(RunFailed, match=r"x\.parquet: cannot be read on in row group 1 \("):
+        list(stream)
 
 
 def test_row_groups_without_rows_are_passed_over(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_one_row_alone_is_a_log(tmp_path: Path) -> None:
 
 def test_no_click_at_all_is_no_reason_to_stop(tmp_path: Path) -> None:
     path = put(tmp_path / "x.parquet", y=[0] * 10)
-    with fed(log(path), 10) as stream:
-        assert not next(stream).batch.labels.any()
-        assert not stream.malformed.total
+    stream = fed(log(path), 10)
+    assert not next(stream).batch.labels.any()
+    assert not stream.malformed.total
 
 
 def test_a_column_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_two_columns_of_one_name(tmp_path: Path, ending: str) -> None:
         path.write_text("y,n,y2,x,x\n1,5,1,,3\n0,6,2,4,\n")
     else:
         pq.write_table(pa.table([*table.columns, [7, 8]], ["y", "n", "y2", "x", "x"]), path)
-    with fed(log(path, columns=columns), 2) as stream:  # what is not read may be as it likes
-        assert next(stream).batch.ids.tolist() == [2, 3]
+    stream = fed(log(path, columns=columns), 2)
+    assert next(stream).batch.ids.tolist() == [2, 3]
 
 
 def test_dictionaries_are_their_values(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_dictionaries_are_their_values(tmp_path: Path) -> None:
     batches = []
     for series in (words, words.astype("category")):
         pd.DataFrame({**frame(0, 10), "c": series}).to_parquet(path, row_group_size=4)
-        with fed(log(path, columns=columns), 10) as stream:
-            batches.append(next(stream).batch.ids.tolist())
+        stream = fed(log(path, columns=columns), 10)
+        batches.append(next(stream).batch.ids.tolist())
     assert batches[0] == batches[1]
     assert batches[0][2] == 0
     assert len(set(batches[0])) == 4
@@ -264,17 +264,17 @@ def test_lists_and_single_values_are_told_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["rewritten", "removed", "emptied"])
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, change: str) -> None:
     path = put(tmp_path / "x.parquet", rows=40_000, group=20_000)
-    with fed(log(path), 100, 500) as stream:
-        next(stream)
-        if change == "rewritten":
-            put(path, rows=39_000, group=20_000)
-        elif change == "removed":
-            path.unlink()
-        else:
-            path.write_bytes(b"")
-        said = r"has changed since it was opened" if change != "removed" else "No such file"
-        with pytest.raises(RunFailed, match=rf"x\.parquet.*{said}"):
-            list(stream)
+    stream = fed(log(path), 100, 500)
+    next(stream)
+    if change == "rewritten":
+        put(path, rows=39_000, group=20_000)
+    elif change == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(b"")
+    said = r"has changed since it was opened" if change != "removed" else "No such file"
+    with pytest.raises(RunFailed, match=rf"x\.parquet.*{said}"):
+        list(stream)
 
 
 def test_a_hundred_files(tmp_path: Path) -> None:
@@ -324,8 +324,8 @@ def test_names_of_columns_may_be_any(tmp_path: Path) -> None:
     pq.write_table(pa.table({**frame(0, 3), **values}), path)
     pd.DataFrame({**frame(0, 3), **values}).to_csv(tmp_path / "x.csv", index=False)
     for name in ("x.parquet", "x.csv"):
-        with fed(log(tmp_path / name, columns=columns), 3) as stream:
-            ids = next(stream).batch.ids.reshape(len(names), 3)
+        stream = fed(log(tmp_path / name, columns=columns), 3)
+        ids = next(stream).batch.ids.reshape(len(names), 3)
         assert ids[:, 0].tolist() == [n + 1 for n in range(len(names))]
 
 
@@ -335,10 +335,10 @@ def test_text_and_parquet_may_be_mixed(tmp_path: Path, convert: Callable[[Data],
     second.write_text("c,y,more,n\n5,1,x,5\nno row\n6,0,x,6\n7,1,,7\n")
     data = log(first, second, third)
     for _ in range(2):
-        with fed(data, 14) as stream:
-            batch = next(stream).batch
-            assert batch.dense[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 6, 6, 7, 8, 9, 10, 11, 12]
-            said = stream.malformed.describe()
+        stream = fed(data, 14)
+        batch = next(stream).batch
+        assert batch.dense[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 6, 6, 7, 8, 9, 10, 11, 12]
+        said = stream.malformed.describe()
         assert f"({second}, line 3: 1 column, not 4)" in said
         convert(data)
 
@@ -378,11 +378,11 @@ def test_csv_is_read_right_or_refused(
         assert len(said) < 1000
         return
     for _ in range(2):
-        with fed(log(path), len(expected)) as stream:
-            batch = next(stream).batch
-            assert batch.dense[:, 0].tolist() == expected
-            assert batch.ids.tolist() == [n + 1 if n else 0 for n in expected]
-            assert not stream.malformed.total
+        stream = fed(log(path), len(expected))
+        batch = next(stream).batch
+        assert batch.dense[:, 0].tolist() == expected
+        assert batch.ids.tolist() == [n + 1 if n else 0 for n in expected]
+        assert not stream.malformed.total
         convert(log(path))
 
 
@@ -396,8 +396,8 @@ def test_rows_of_another_width_are_malformed_and_named(tmp_path: Path) -> None:
     lines[16] = "1,3,100"
     lines[18] = "1,3,1.5"
     path.write_text("\n".join(lines) + "\n")
-    with fed(log(path), 20) as stream:
-        batch = next(stream).batch
+    stream = fed(log(path), 20)
+    batch = next(stream).batch
     assert batch.dense[:, 0].tolist() == [
         0, 1, 2, 3, 5, 5, 6, 7, 9, 9, 10, 12, 12, 14, 14, 16, 16, 18, 18, 19,
     ]  # fmt: skip
@@ -414,8 +414,8 @@ def test_rows_of_another_width_are_malformed_and_named(tmp_path: Path) -> None:
 
 def test_rows_of_parquet_are_named_by_group_and_row(tmp_path: Path) -> None:
     path = put(tmp_path / "x.parquet", c=[0, 1, 2, 3, 4, -5, 6, 7, 8, 9])
-    with fed(log(path), 10) as stream:
-        next(stream)
+    stream = fed(log(path), 10)
+    next(stream)
     assert f"({path}, row group 1, row 1: column 'c': -5)" in stream.malformed.describe()
 
 
@@ -440,11 +440,11 @@ def test_held_out_rows_of_several_files_are_never_trained_on(
         return
     expected = set(range(rows - held) if at_end else range(held, rows))
     trained: set[int] = set()
-    with open_stream(
+    stream = open_stream(
         MODEL, data, batch_size=rows, positions=range(total), total=total, iterations=2, seed=held
-    ) as stream:
-        for one in stream:
-            trained |= set(np.round(one.batch.dense[:, 0]).astype(int).tolist())
+    )
+    for one in stream:
+        trained |= set(np.round(one.batch.dense[:, 0]).astype(int).tolist())
     assert trained == expected
 
 

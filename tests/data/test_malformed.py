@@ -193,11 +193,11 @@ def test_no_bytes_are_more_than_one_sentence(
         check_data(model, data)
         started = True
         convert(data)
-        with open_stream(
+        stream = open_stream(
             model, data, batch_size=7, positions=(0,), total=1, iterations=9, seed=held
-        ) as stream:
-            assert all(fed.batch.size == 7 for fed in stream)
-            stream.check()
+        )
+        assert all(fed.batch.size == 7 for fed in stream)
+        stream.check()
         list(held_out(model, data, 4))
     except (UserError, RunFailed) as error:
         said, refused = str(error), isinstance(error, UserError)
@@ -268,10 +268,10 @@ def test_rows_held_out_of_a_file_are_never_trained_on(
             **share,
         ),
     )
-    with open_stream(
+    stream = open_stream(
         model, given, batch_size=batch, positions=range(total), total=total, iterations=12, seed=7
-    ) as stream:
-        trained = {n for fed in stream for n in numbers(fed.batch)}
+    )
+    trained = {n for fed in stream for n in numbers(fed.batch)}
     judged = [n for held_batch in held_out(model, given, batch) for n in numbers(held_batch)]
     first = 0 if at_end else held
     last = min(first + (limit or rows), rows - held if at_end else rows)

@@ -323,12 +323,12 @@ def test_csv_and_parquet_of_one_frame_are_the_same_examples(tmp_path: Path) -> N
         path = str(tmp_path / name)
         data = Data(path=(path,), label="click", columns=COLUMNS, eval_rows=0, shuffle=False)
         check_data(model, data)
-        with open_stream(
+        stream = open_stream(
             model, data, batch_size=n, positions=(0,), total=1, iterations=1, seed=1
-        ) as stream:
-            found = next(stream).batch
-            assert stream.malformed.total == 0
-            return found
+        )
+        found = next(stream).batch
+        assert stream.malformed.total == 0
+        return found
 
     one = batch("x.parquet")
     expected = check_rows(frame)

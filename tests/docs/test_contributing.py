@@ -320,14 +320,14 @@ def test_lines_of_json_are_read(tmp_path):
     [(_, text, target)] = to_convert(data)
     assert convert_text(text, target) == 7
     assert not list(to_convert(data))
-    with open_stream(
+    stream = open_stream(
         model, data, batch_size=7, positions=[0], total=1, iterations=1, seed=1
-    ) as stream:
-        batch = next(stream).batch
-        assert batch.dense.tolist() == [[3.0]] * 7
-        assert batch.ids.tolist() == [5] * 7
-        assert stream.malformed.counts == {"mark": 1}
-        assert "line 6: no JSON" in stream.malformed.describe()
+    )
+    batch = next(stream).batch
+    assert batch.dense.tolist() == [[3.0]] * 7
+    assert batch.ids.tolist() == [5] * 7
+    assert stream.malformed.counts == {"mark": 1}
+    assert "line 6: no JSON" in stream.malformed.describe()
 ''',
         ),
     ],

@@ -294,7 +294,7 @@ def pair() -> list[dist.ProcessGroupGloo]:
 
 def honest() -> bytes:
     spec = READ.experiment
-    with open_stream(
+    stream = open_stream(
         spec.model,
         spec.data,
         batch_size=8,
@@ -302,8 +302,8 @@ def honest() -> bytes:
         total=1,
         iterations=1,
         seed=1,
-    ) as stream:
-        return pack(next(iter(stream)).batch).tobytes()
+    )
+    return pack(next(iter(stream)).batch).tobytes()
 
 
 @st.composite

@@ -16,7 +16,7 @@ from recsim_train.calls import Caller, Study
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.errors import UserError
 from recsim_train.config.profiles import load_cluster
-from recsim_train.session import in_runs
+from recsim_train.session import own_runs
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["model=tiny", "data.path=null", "training.steps=10", "training.warmup_steps=1"]
@@ -42,7 +42,7 @@ def test_the_example_in_the_docstring(name: str, monkeypatch: pytest.MonkeyPatch
 
     # minutes of measuring have tests of their own
     monkeypatch.setattr(calibration, "calibrate_machine", measured)
-    monkeypatch.setattr(in_runs, "with_in_runs", lambda cluster, *_, **__: cluster)
+    monkeypatch.setattr(own_runs, "with_in_runs", lambda cluster, *_, **__: cluster)
     call = getattr(recsim_train, name)
     (example,) = doctest.DocTestFinder(recurse=False).find(call, name, globs={})
     assert example.examples

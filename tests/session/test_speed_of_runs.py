@@ -67,7 +67,7 @@ def test_nothing_reads_beside_a_run(
     alive, started = set[int](), list[str]()
 
     class Reading:
-        def __init__(self, part: str, request: object, limit: float) -> None:
+        def __init__(self, part: str, *_: object) -> None:
             started.append(part)
 
         def __enter__(self) -> Reading:
@@ -81,10 +81,7 @@ def test_nothing_reads_beside_a_run(
             pass
 
         def hear(self) -> dict[str, object]:
-            return {"speeds": of(1.0).model_dump()}
-
-        def heard(self) -> list[dict[str, object]]:
-            return []
+            return of(1.0).model_dump()
 
     def execute(plan: Any, **_: object) -> Outcome:
         assert not alive

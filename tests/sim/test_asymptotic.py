@@ -255,7 +255,6 @@ def test_folded_caches_are_those_of_trainers_spread_over_all(trainers: int) -> N
     half = SimulatedRun(asked.plan, asked.profile, few, None, replay).replay
     assert half is not None
     assert half.step(0).trainers == replay.step(0).trainers[::2]
-    replay.close()
     for part in ("NIC receive", "NIC send", "cores"):
         name = f"embedding server: {part}"
         assert found[1][name] == pytest.approx(found[0][name], rel=0.1), name

@@ -14,7 +14,7 @@ from recsim_train.evaluate.prediction import predict
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import standard_error
 from recsim_train.session import in_runs
-from recsim_train.session.in_runs import predicted
+from recsim_train.session.own_runs import predicted
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 from recsim_train.trace.ledger import ASKING, REQUESTS, RUNTIME, TRANSPORT, Ledger
 from recsim_train.trace.record import Outcome

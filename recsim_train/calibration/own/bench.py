@@ -83,7 +83,7 @@ class Bench:
         steps = min(_CACHED if cached else _BATCHES, max(4, _EXAMPLES // plan.examples))
         steps = max(1, min(steps, spec.training.warmup_steps + spec.training.steps))
         found: list[list[Batch]] = [[] for _ in range(steps)]
-        with open_stream(
+        stream = open_stream(
             spec.model,
             spec.data,
             batch_size=plan.examples,
@@ -91,9 +91,9 @@ class Bench:
             total=plan.streams,
             iterations=steps,
             seed=spec.seed,
-        ) as stream:
-            for _, iteration, batch in stream:
-                found[iteration].append(to_batch(spec.model, batch))
+        )
+        for _, iteration, batch in stream:
+            found[iteration].append(to_batch(spec.model, batch))
         return found
 
     def next(self) -> Batch:

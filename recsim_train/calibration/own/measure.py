@@ -13,7 +13,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import fsum, hypot, sqrt
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -21,6 +20,7 @@ from typing import Any
 
 from recsim_train.calibration.child import MeasuringProcess, answers, side_by_side
 from recsim_train.calibration.fit import NOISE
+from recsim_train.calibration.speed import Seen
 from recsim_train.config.cluster import Cluster, Costs
 from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.executor.process.spec import pack_registered
@@ -47,62 +47,26 @@ MOST_BUSY = 8
 _FREE, _PROCESS = 0.7, 500e6
 """Share of the free memory that processes may take; bytes of one without tables."""
 
-Windows = list[list[dict[str, Any]]]
-"""By process and window, what was seen of each operation and shape."""
-
-
-@dataclass(slots=True)
-class Seen:
-    """What windows have seen of a plan's operations."""
-
-    busy: Windows = field(default_factory=list)
-    """With a process on each core."""
-    alone: Windows = field(default_factory=list)
-    pooled: Windows = field(default_factory=list)
-    """On the threads of the plan's operations, where there are several."""
-    turns: int = 0
-    """So far."""
-
-    def times(self, factors: Sequence[float]) -> Seen:
-        """With the seconds of each turn multiplied by its factor."""
-
-        def brought(figures: dict[str, Any]) -> dict[str, Any]:
-            by = factors[figures["turn"]]
-            return {**figures, **{clock: figures[clock] * by for clock in ("cpu", "wall")}}
-
-        kinds = (self.busy, self.alone, self.pooled)
-        busy, alone, pooled = ([list(map(brought, window)) for window in kind] for kind in kinds)
-        return Seen(busy, alone, pooled, self.turns)
-
 
 def measure_windows(
-    plan: Plan,
-    cells: Sequence[Cell],
-    seen: Seen,
-    *,
-    seconds: float = SECONDS / ROUNDS,
-    quick: bool = False,
-) -> None:
-    """One turn: windows of each kind, each operation and shape (``cells``) by its real kernel, into
-    ``seen``.
+    plan: Plan, cells: Sequence[Cell], *, seconds: float = SECONDS / ROUNDS, quick: bool = False
+) -> Seen:
+    """One turn: windows of each kind, each operation and shape (``cells``) by its real kernel.
 
     ``seconds``: of all windows. Raises RunFailed where a process fails.
     """
     cores = min(environment.cores(), MOST_BUSY, _that_fit(plan))
     threads = plan.operation_threads
     part = (_QUICK if quick else seconds) / (3 if threads > 1 else 2)
+    seen: dict[str, list[dict[str, Any]]] = {"busy": [], "alone": []}
     with started(plan, cells, cores) as children:
         # a machine that becomes slower from window to window does so for both kinds alike
-        kinds = [(seen.busy, children), (seen.alone, children[:1])]
-        found = [(kind, window(some, part / 2)) for kind, some in (*kinds, *reversed(kinds))]
+        kinds = [("busy", children), ("alone", children[:1])]
+        for kind, some in (*kinds, *reversed(kinds)):
+            seen[kind] += window(some, part / 2)
         if threads > 1:
-            few = children[: max(1, cores // threads)]
-            found.append((seen.pooled, window(few, part, threads)))
-        for kind, windows in found:
-            for figures in itertools.chain(*windows):
-                figures["turn"] = seen.turns
-            kind.extend(windows)
-        seen.turns += 1
+            seen["pooled"] = window(children[: max(1, cores // threads)], part, threads)
+    return seen
 
 
 @contextmanager
@@ -113,16 +77,15 @@ def started(
     with tempfile.TemporaryDirectory(prefix="recsim-calibrate-") as folder:
         content = (plan, list(cells), pack_registered(plan.strategy))
         (Path(folder) / CELLS).write_bytes(pickle.dumps(content))
-        parts, request = ["operations"] * processes, {"folder": folder}
-        with side_by_side(parts, request, _LIMIT) as children:
+        with side_by_side("operations", [{"folder": folder}] * processes, _LIMIT) as children:
             yield children
-            for child in children:
-                child.tell({})
 
 
-def window(some: Sequence[MeasuringProcess], seconds: float, threads: int = 1) -> Windows:
-    """One window of these processes side by side. Raises RunFailed."""
-    return [answer["seen"] for answer in answers(some, {"seconds": seconds, "threads": threads})]
+def window(
+    some: Sequence[MeasuringProcess], seconds: float, threads: int = 1
+) -> list[dict[str, Any]]:
+    """What all of these processes see in one window side by side. Raises RunFailed."""
+    return list(itertools.chain(*answers(some, {"seconds": seconds, "threads": threads})))
 
 
 def measured_operations(
@@ -131,7 +94,7 @@ def measured_operations(
     """What each shape of a plan takes by its windows. ``cluster``: its prices tell how far the
     batches that were measured are from those expected."""
     prices = {name: getattr(cluster.costs, name).value for name in Costs.model_fields}
-    kinds = [by_shape(windows) for windows in (seen.busy, seen.alone, seen.pooled)]
+    kinds = [by_shape(seen.get(kind, ())) for kind in ("busy", "alone", "pooled")]
     threads = plan.operation_threads
     entries = (_entry(name, scope, prices, threads, *kinds) for name, scope in cells)
     return [entry for entry in entries if entry is not None]
@@ -145,16 +108,15 @@ def _that_fit(plan: Plan) -> int:
     return max(1, int(_FREE * environment.free_memory() / each))
 
 
-ByShape = dict[tuple[object, ...], list[dict[str, Any]]]
+ByShape = dict[tuple[object, ...], list[Mapping[str, Any]]]
 
 
-def by_shape(windows: Windows) -> ByShape:
+def by_shape(several: Iterable[Mapping[str, Any]]) -> ByShape:
     """What was seen of each operation and shape, window by window."""
     found: ByShape = {}
-    for window in windows:
-        for figures in window:
-            key = figures["operation"], *Signature.parse(figures["shape"]).fixed()
-            found.setdefault(key, []).append(figures)
+    for figures in several:
+        key = figures["operation"], *Signature.parse(figures["shape"]).fixed()
+        found.setdefault(key, []).append(figures)
     return found
 
 
@@ -180,12 +142,8 @@ def _entry(
     def mean(seen: ByShape, what: str = "cpu") -> float:
         return once * fmean(relative(f, what) for f in seen[key])
 
-    def by_turn(seen: ByShape) -> dict[int, float]:
-        turns = _turns(seen[key], relative)
-        return {turn: fmean(each) for turn, each in turns.items()}
-
     # where both were seen in one turn they saw the same machine
-    own_turns, beside = by_turn(alone), by_turn(busy)
+    own_turns, beside = _by_turn(alone[key], relative), _by_turn(busy[key], relative)
     ratios = [own_turns[turn] / beside[turn] for turn in own_turns.keys() & beside.keys()]
     several = None
     if key in pooled:
@@ -205,27 +163,27 @@ def _entry(
     )
 
 
-def _turns(
+def _by_turn(
     figures: Sequence[Mapping[str, Any]], of: Callable[[Mapping[str, Any]], float]
-) -> dict[int, list[float]]:
-    """A figure by turn."""
+) -> dict[int, float]:
+    """The mean of a figure in each turn."""
     turns = defaultdict(list)
     for f in figures:
-        turns[f["turn"]].append(of(f))
-    return turns
+        turns[f.get("turn", 0)].append(of(f))
+    return {turn: fmean(each) for turn, each in turns.items()}
 
 
 def _error(figures: Sequence[Mapping[str, Any]]) -> float:
     """Relative standard error of the mean over windows: theirs, and how far turns are apart."""
     within = sqrt(fmean(f["error"] ** 2 for f in figures) / len(figures))
-    turns = len({f["turn"] for f in figures})
+    turns = len({f.get("turn") for f in figures})
     return hypot(within, (_spread(figures) or 0.0) / sqrt(turns))
 
 
 def _spread(figures: Sequence[Mapping[str, Any]]) -> float | None:
     """Relative standard deviation of the mean of a turn, whose windows last about as long as a run;
     None where there is one turn. Processes of one turn saw the same spell of the machine."""
-    means = [fmean(turn) for turn in _turns(figures, lambda f: float(f["cpu"])).values()]
+    means = list(_by_turn(figures, lambda f: float(f["cpu"])).values())
     if len(means) == 1:
         return None
     return min(1.0, stdev(means) / fmean(means))

@@ -5,25 +5,34 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from math import fsum, pi, sqrt
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from recsim_train.calibration.own import caches, dense, nets, steps
 from recsim_train.calibration.own.bench import Bench, Micro, Timed
+from recsim_train.calibration.own.measure import CELLS
 from recsim_train.data.batch import NumpyBatch
 from recsim_train.data.stream import open_stream
 from recsim_train.executor import feed
 from recsim_train.executor.books import core_waits
 from recsim_train.executor.pools import make_pool
+from recsim_train.executor.process.attend import schedule
+from recsim_train.executor.process.spec import register_packed
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.placement.transport import positions_of, reading_of
 from recsim_train.strategy.values import Batch
-from recsim_train.workload.arithmetic import Work
+from recsim_train.workload.arithmetic import Work, add
 from recsim_train.workload.operations import OPS, cost
 from recsim_train.workload.scope import Cell, Divided, Scope
 from recsim_train.workload.signature import Signature, signature
@@ -57,7 +66,7 @@ class Reads(Micro):
 
     def _stream(self, reader: Instance | None) -> Iterator[NumpyBatch]:
         plan = self.bench.plan
-        with open_stream(
+        stream = open_stream(
             self.bench.model,
             plan.experiment.data,
             batch_size=plan.examples,
@@ -65,9 +74,8 @@ class Reads(Micro):
             total=plan.streams,
             iterations=_ENDLESS,
             seed=plan.experiment.seed,
-        ) as stream:
-            for fed in stream:
-                yield fed.batch
+        )
+        return (fed.batch for fed in stream)
 
     def round(self, _: Batch, timed: Timed) -> None:
         done = next(self._rounds)
@@ -98,60 +106,50 @@ def micros(bench: Bench) -> list[Micro]:
     return found
 
 
-def deviation(apart: float, count: int, mean: float) -> float:
+def deviation(seconds: Sequence[float] | NDArray[np.float64]) -> float:
     """Relative standard deviation of values, by how far two in a row are apart.
 
     Of normal ones that is 2 / sqrt(pi) standard deviations on the mean. Who waits for another waits
     half of it; rare slow steps count by how often they come, and a spell in which all cores are
-    slow, so that nobody waits, hardly counts. ``apart``: sum of the differences of ``count`` values
-    in a row. 0 of fewer than two.
+    slow, so that nobody waits, hardly counts. 0 of fewer than two.
     """
-    return apart / (count - 1) * sqrt(pi) / 2.0 / mean if count > 1 and mean > 0.0 else 0.0
+    if len(seconds) < 2 or not (mean := float(np.mean(seconds))) > 0.0:
+        return 0.0
+    apart = float(np.mean(np.abs(np.diff(seconds))))
+    return apart * sqrt(pi) / 2.0 / mean
 
 
 @dataclass
 class CallTally:
-    """What calls of one shape took, in seconds."""
+    """Calls of one shape."""
 
     operation: str
     shape: Signature
-    count: int = 0
-    cpu: float = 0.0
-    own: float = 0.0
-    """CPU seconds of the calling thread."""
-    squares: float = 0.0
-    """Of the CPU seconds."""
-    wall: float = 0.0
-    last: float | None = None
-    """CPU seconds of the last call."""
-    apart: float = 0.0
-    """By how many of them calls in a row differ, the sum."""
+    seconds: list[tuple[float, float, float]] = field(default_factory=list)
+    """Of each: wall, CPU, CPU of the calling thread."""
     work: dict[str, float] = field(default_factory=dict)
-    """Sums of the counted work."""
+    """The counted work of all together."""
     divided: dict[str, float] = field(default_factory=dict)
     """The same of what threads share."""
     wakes: float = 0.0
 
     def figures(self) -> dict[str, Any]:
         """Means, and the relative standard error of the CPU seconds, as plain data."""
-        mean = self.cpu / self.count
-        variance = max(0.0, self.squares / self.count - mean * mean)
+        count, (_, cpu, _) = len(self.seconds), np.array(self.seconds).T
+        wall, mean, own = np.mean(self.seconds, axis=0).tolist()
         return {
             "operation": self.operation,
             "shape": str(self.shape),
-            "count": self.count,
+            "count": count,
             "cpu": mean,
-            "own": self.own / self.count,
-            "error": sqrt(variance / self.count) / mean if mean > 0.0 else 1.0,
-            "jitter": deviation(self.apart, self.count, mean),
-            "wall": self.wall / self.count,
-            "work": self._means(self.work),
-            "divided": self._means(self.divided),
-            "wakes": self.wakes / self.count,
+            "own": own,
+            "error": float(cpu.std()) / sqrt(count) / mean if mean > 0.0 else 1.0,
+            "jitter": deviation(cpu),
+            "wall": wall,
+            "work": {name: units / count for name, units in self.work.items()},
+            "divided": {name: units / count for name, units in self.divided.items()},
+            "wakes": self.wakes / count,
         }
-
-    def _means(self, work: dict[str, float]) -> dict[str, float]:
-        return {name: units / self.count for name, units in work.items()}
 
 
 _Described = tuple[tuple[object, ...], Signature, Work, Divided]
@@ -174,32 +172,22 @@ class Clock:
         cpu, own = self._now() - busy, time.thread_time() - mine
         wall = time.perf_counter() - start
         if self.counting:
-            self._add(operation, sizes, cpu, own, wall)
+            self._add(operation, sizes, (wall, cpu, own))
         return answer
 
     def _add(
-        self, operation: str, sizes: dict[str, Any], cpu: float, own: float, wall: float
+        self, operation: str, sizes: dict[str, Any], seconds: tuple[float, float, float]
     ) -> None:
         key = operation, *sizes.values()
         known = self._scopes.get(key)
         if known is None:
             known = self._scopes[key] = self._describe(operation, sizes)
         group, shape, work, divided = known
-        tally = self.tallies.get(group)
-        if tally is None:
-            tally = self.tallies[group] = CallTally(operation, shape)
-        tally.count += 1
-        tally.cpu += cpu
-        tally.own += own
-        tally.squares += cpu * cpu
-        if tally.last is not None:
-            tally.apart += abs(cpu - tally.last)
-        tally.last = cpu
-        tally.wall += wall
+        tally = self.tallies.setdefault(group, CallTally(operation, shape))
+        tally.seconds.append(seconds)
+        tally.work = add(tally.work, work)
+        tally.divided = add(tally.divided, divided.work)
         tally.wakes += divided.wakes
-        for sums, units in ((tally.work, work), (tally.divided, divided.work)):
-            for name, number in units.items():
-                sums[name] = sums.get(name, 0.0) + number
 
     def _describe(self, operation: str, sizes: dict[str, Any]) -> _Described:
         experiment = self._plan.experiment
@@ -243,3 +231,17 @@ class PlanRounds:
         for figures in found:
             figures["wall"] = max(figures["cpu"] / threads, figures["wall"] * (1.0 - late))
         return found
+
+
+def operations(folder: str) -> Callable[..., list[dict[str, Any]]]:
+    """Rounds in windows, of the plan in a folder: answers what one of them has seen.
+
+    Loops are threads, whose memory is managed differently from the main thread's: so is what is
+    timed here.
+    """
+    plan, cells, own = pickle.loads((Path(folder) / CELLS).read_bytes())
+    register_packed(own)
+    schedule("SCHED_OTHER")  # as the executor's threads beside gloo's
+    thread = ThreadPoolExecutor(1)
+    rounds = thread.submit(PlanRounds, plan, cells).result()
+    return lambda **window: thread.submit(rounds.window, **window).result()

@@ -10,8 +10,7 @@ of it. No torch here.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from math import ceil
@@ -22,8 +21,8 @@ from typing import Any, Literal, NamedTuple
 from recsim_train.calibration import grid
 from recsim_train.calibration.fit import Observation
 from recsim_train.calibration.grid import MEBI, Setting
-from recsim_train.calibration.own.measure import Windows, by_shape, started, window
-from recsim_train.calibration.speed import Turns, short_reading
+from recsim_train.calibration.own.measure import by_shape, started, window
+from recsim_train.calibration.speed import Seen, Turns, short_reading
 from recsim_train.config.experiment import (
     Data,
     Experiment,
@@ -75,11 +74,6 @@ class GridPlan(NamedTuple):
     cells: list[Cell]
     law: Literal["", "fit", "check"] = ""
     """Whether windows on several threads show how operations scale, or what that is checked on."""
-
-    @property
-    def label(self) -> str:
-        """Its settings, for messages."""
-        return f"{self.plan.experiment.model.name}, batch {self.plan.examples}"
 
 
 def plans(*, quick: bool) -> list[GridPlan]:
@@ -190,31 +184,29 @@ class FromPlans(NamedTuple):
 def measure(cores: int, tick: Callable[[], None], *, quick: bool) -> FromPlans:
     """All plans in turn; ``tick`` is called after each turn. Raises RunFailed."""
     planned = plans(quick=quick)
-    alone, pooled = (defaultdict[int, Windows](list) for _ in range(2))
+    seconds = _QUICK if quick else _SECONDS
 
-    def windows(number: int) -> None:
+    def windows(number: int) -> Seen:
         plan, cells, law = planned[number]
         with started(plan, cells, 1) as processes:
-            seconds = _QUICK if quick else _SECONDS
-            alone[number] += window(processes, seconds)
+            seen = {"alone": window(processes, seconds)}
             if law and cores > 1:
-                pooled[number] += window(processes, seconds, cores)
+                seen["pooled"] = window(processes, seconds, cores)
+        return seen
 
     turns = Turns(short_reading)
-    turns.make(len(planned), turns_of(quick=quick), windows, lambda done, total: tick())
-    seen, threaded = list[tuple[str, Observation]](), list[dict[str, Any]]()
+    turns.make(len(planned), turns_of(quick=quick), windows, tick)
+    observed, threaded = list[tuple[str, Observation]](), list[dict[str, Any]]()
     for number, of in enumerate(planned):
-        once, many = by_shape(alone[number]), by_shape(pooled[number])
-        factors = turns.factors(number)
+        seen = turns.seen(number)
+        once, many = by_shape(seen["alone"]), by_shape(seen.get("pooled", ()))
         for (operation, *_), each in once.items():
             work = _means([figures["work"] for figures in each])
-            took = fmean(f["cpu"] * by for f, by in zip(each, factors, strict=True))
+            took = fmean(figures["cpu"] for figures in each)
             group = OPS[str(operation)].fit
-            seen.append((str(operation), Observation(group, work, took, of.label)))
+            observed.append((str(operation), Observation(group, work, took)))
         threaded.extend(
             {
-                "operation": key[0],
-                "label": of.label,
                 "check": of.law == "check",
                 "work": _means([figures["work"] for figures in each]),
                 "divided": _means([figures["divided"] for figures in each]),
@@ -226,7 +218,9 @@ def measure(cores: int, tick: Callable[[], None], *, quick: bool) -> FromPlans:
             if key in many and any(figures["wakes"] for figures in each)
         )
     # one operation after the other: what is kept out to judge a fit is every second plan of each
-    return FromPlans([observation for _, observation in sorted(seen, key=itemgetter(0))], threaded)
+    return FromPlans(
+        [observation for _, observation in sorted(observed, key=itemgetter(0))], threaded
+    )
 
 
 def turns_of(*, quick: bool) -> int:
@@ -238,6 +232,6 @@ def _means(works: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: fmean(work[name] for work in works) for name in works[0]}
 
 
-def _clocks(each: Sequence[dict[str, Any]]) -> list[float]:
+def _clocks(each: Sequence[Mapping[str, Any]]) -> list[float]:
     """Seconds: wall, CPU of the whole process, CPU of the calling thread."""
     return [fmean(figures[clock] for figures in each) for clock in ("wall", "cpu", "own")]
