@@ -381,7 +381,7 @@ class Execution(Section):
     """What operations take on emulated hosts: what they take on this machine, or what a prediction
     says, so that larger hosts than there are can be emulated. Modelled, a net's passes are not
     carried out, and there are no losses."""
-    max_spans: Count = 200_000
+    max_spans: Count = 50_000
     """Spans kept per process; totals are always exact."""
 
 

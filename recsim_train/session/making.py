@@ -4,9 +4,10 @@ meanwhile, its bound first, then its headline."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,18 +129,25 @@ class RunMaker:
         """A run, started again from its last checkpoint as often as its policy says. Raises
         RunFailed."""
         in_vain, keeping, lives = 0, self._keeping(job), Lives(job.plan)
-        while True:
-            try:
-                return self._life(job, keeping, lives)
-            except PartialRun as error:
-                if job.plan.experiment.recovery.policy != "restart":
-                    raise
-                self._caller.say(f"{error}; recovery.policy restart looks for its last checkpoint")
-                lives.failed(keeping.first, error.outcome)
-                began, keeping = keeping.first, self._keeping(job, again=True)
-                in_vain = 0 if keeping.first > began else in_vain + 1
-                if in_vain >= _IN_VAIN:
-                    raise
+        before, times = self._speed(), self._times(job)
+        emulated: AbstractContextManager[EmulatedCluster | None] = nullcontext()
+        if self._keep.emulate:
+            emulated = EmulatedCluster(layout_of(job.plan, job.profile))
+        with emulated as hosts:
+            execute = partial(launch.execute, job.plan, hosts=hosts, times=times)
+            while True:
+                try:
+                    return self._life(job, keeping, lives, execute, before)
+                except PartialRun as error:
+                    if job.plan.experiment.recovery.policy != "restart":
+                        raise
+                    said = f"{error}; recovery.policy restart looks for its last checkpoint"
+                    self._caller.say(said)
+                    lives.failed(keeping.first, error.outcome)
+                    began, keeping = keeping.first, self._keeping(job, again=True)
+                    in_vain = 0 if keeping.first > began else in_vain + 1
+                    if in_vain >= _IN_VAIN:
+                        raise
 
     def _as_rank(self, job: Job, there: RunRecord | None) -> RunRecord | None:
         """As `_measured`, of one rank among others. ``there``: the run, where it has been made."""
@@ -164,8 +172,16 @@ class RunMaker:
             return there if me.rank == 0 else None
         return self._judged(job, whole, keeping)
 
-    def _life(self, job: Job, keeping: Keeping, lives: Lives) -> RunRecord:
-        """A run until it ends, or one of its processes does."""
+    def _life(
+        self,
+        job: Job,
+        keeping: Keeping,
+        lives: Lives,
+        execute: Callable[..., Outcome],
+        before: MachineSpeed | None,
+    ) -> RunRecord:
+        """A run until it ends, or one of its processes does. ``execute``: does it; ``before``: how
+        fast the machine was when the first of its lives began."""
         from recsim_train.executor.process.forkserver import remove_at_the_end
 
         try:
@@ -174,19 +190,7 @@ class RunMaker:
                 self._caller.progress(f"running {job.plan.strategy.kind}") as progress,
             ):
                 remove_at_the_end(Path(staging))
-                before = self._speed()
-                emulated: AbstractContextManager[EmulatedCluster | None] = nullcontext()
-                if self._keep.emulate:
-                    emulated = EmulatedCluster(layout_of(job.plan, job.profile))
-                with emulated as hosts:
-                    outcome = launch.execute(
-                        job.plan,
-                        staging=Path(staging),
-                        progress=progress,
-                        hosts=hosts,
-                        times=self._times(job),
-                        keeping=keeping,
-                    )
+                outcome = execute(staging=Path(staging), progress=progress, keeping=keeping)
         except (PartialRun, Interrupted) as error:
             if error.outcome is not None:
                 error.outcome.facts.machine_speed = MachineSpeeds(before=before)

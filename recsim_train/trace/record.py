@@ -102,6 +102,8 @@ class Recorder:
     dropped_spans: int = 0
     background: bool = False
     """Of a background loop: every round is counted, and ``iterations`` are its rounds."""
+    kept: list[int] = field(default_factory=lambda: [0])
+    """How many spans there are, of all recorders that share this."""
 
     def counted(self, iteration: int) -> bool:
         """Whether an iteration lies in the counted window."""
@@ -116,7 +118,8 @@ class Recorder:
             total.count += 1
             total.seconds += span.end - span.start
             total.bytes += span.bytes
-        if len(self.spans) < self.max_spans:
+        if self.kept[0] < self.max_spans:
+            self.kept[0] += 1
             self.spans.append(span)
         else:
             self.dropped_spans += 1

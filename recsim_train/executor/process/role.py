@@ -117,6 +117,8 @@ class Role:
         if plan.topology.cache is not None and instance.role == "trainer":
             self.cache = MixCache(plan, instance.index, keeping.first)
         self.recorders: list[Recorder] = []
+        self._kept = [0]
+        """Spans of all of them."""
         self.servings: list[Serving] = []
         self.contexts: list[LoopContext] = []
         self._given: dict[LoopId, SimpleQueue[LoopContext]] = {}
@@ -167,7 +169,9 @@ class Role:
 
     def _recorder(self, *, background: bool = False) -> Recorder:
         training, cap = self.plan.experiment.training, self.plan.experiment.execution.max_spans
-        recorder = Recorder(training.warmup_steps, training.steps, cap, background=background)
+        recorder = Recorder(
+            training.warmup_steps, training.steps, cap, background=background, kept=self._kept
+        )
         self.recorders.append(recorder)
         return recorder
 
