@@ -283,13 +283,11 @@ class CheckpointPrices(Section):
     """For how long a process waits until the disk has taken one byte more: the disk of
     calibration's temporary folder. Processes of one host wait for one another's, too."""
     verified_byte: Price
-    """One byte of a whole checkpoint, read and compared with its sum: by one process on a machine
-    of all roles, else by each. Like the next one it reads what the machine still has in memory."""
+    """One byte of a whole checkpoint, which is still in memory, read and compared with its sum."""
     loaded_byte: Price
     """One byte put in place by the process that holds it."""
     start: Price
-    """From asking for a run's processes until all loops have begun, with what the first iteration
-    takes longer than others; of as many trainers as cores, from two to four, and two servers."""
+    """From asking for processes until loops have begun, with what a first iteration takes more."""
 
 
 Times = Annotated[float, Field(ge=0.5, le=4.0)]

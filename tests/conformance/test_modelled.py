@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from math import isqrt, sqrt
 from pathlib import Path
 
@@ -11,7 +10,9 @@ import pytest
 from recsim_train.config.experiment import Roles
 from recsim_train.config.profiles import load_cluster
 from recsim_train.evaluate.simulations import settling
+from recsim_train.executor.process.board import FolderBoard
 from recsim_train.executor.process.launch import execute
+from recsim_train.executor.process.parting import parts_left
 from recsim_train.sim.folding import Folding
 from recsim_train.sim.simulated_run import SimulatedRun
 from recsim_train.trace.facts import Slept
@@ -54,7 +55,7 @@ def test_calls_of_both_worlds(tmp_path: Path, name: str) -> None:
         for p in plan.instances
     }
     assert set(execute(plan, staging=tmp_path, times=times).facts.slept) == set(times)
-    parts = [pickle.loads(path.read_bytes()) for path in tmp_path.glob("part-*.pickle")]
+    parts = parts_left(FolderBoard(tmp_path), range(len(plan.instances)))
     slept = Slept(*map(sum, zip(*(part.samples[-1].slept for part in parts), strict=True)))
     expected = sum(count * seconds[key] for key, (count, _) in calls.items() if key in seconds)
     assert expected > 1e-7

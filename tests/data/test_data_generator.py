@@ -107,7 +107,7 @@ def test_teacher_keeps_the_click_rate_and_can_be_predicted(
     assert 0.80 < auc(labels, odds) < 0.88
 
 
-@pytest.mark.parametrize("tables", [(), (1,), (1, 1), (40,)])
+@pytest.mark.parametrize("tables", [(1,), (1, 1), (40,)])
 def test_teacher_works_for_models_with_few_tables(
     tables: tuple[int, ...], make_model: Callable[..., Model]
 ) -> None:

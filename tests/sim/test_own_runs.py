@@ -13,7 +13,7 @@ from recsim_train.evaluate.case import Case
 from recsim_train.evaluate.prediction import predict
 from recsim_train.placement.plan import Plan
 from recsim_train.results.statistics import standard_error
-from recsim_train.session import in_runs
+from recsim_train.session import own_runs
 from recsim_train.session.own_runs import predicted
 from recsim_train.strategy.operations import FORWARD_BACKWARD
 from recsim_train.trace.ledger import ASKING, REQUESTS, RUNTIME, TRANSPORT, Ledger
@@ -54,7 +54,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
         outcomes.append(predict(case))
         return outcomes[-1]
 
-    monkeypatch.setattr(in_runs, "predict", simulated)
+    monkeypatch.setattr(own_runs, "predict", simulated)
     return outcomes
 
 

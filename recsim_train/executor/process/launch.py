@@ -31,7 +31,7 @@ GRACE = 5.0
 """Seconds between asking processes to end and ending those that have left no word."""
 _LOOK = 0.02
 """Seconds between two looks at the processes."""
-_TELLING = 0.25
+_TELLING = 0.1
 """Seconds between two looks at how far they are."""
 VERDICT = 1.5
 """Seconds after the first failure in which others leave by themselves, and may show the cause."""

@@ -92,6 +92,7 @@ class Life:
             self.keeping, meeting.again, scheduled=self._scheduled,
         )  # fmt: skip
         role.start(left())
+        tick(role)
         role.finish(lambda: tick(role))
         role.read_clock()
         leave(meeting.board, meeting.rank, Ending("", FINISHED, ""), role.part())
