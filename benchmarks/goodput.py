@@ -6,9 +6,9 @@ before, measured after.
 Six settings from `random.Random(seed)`, on emulated hosts with modelled compute, each with a
 checkpoint a minute by the profile `local`, which has to have prices of checkpoints. Failures: gaps
 between them are 25 s and an exponential time of mean 75 s, the first one at half of a run at the
-latest; which host, too, is drawn. At each time
-the processes of that host are killed; it works again at once, as soon as that is seen. What is predicted is settled, and
-printed, before the first run: goodput, and the share of time in which all loops stand still.
+latest; which host, too, is drawn. At each time the processes of that host are killed; it works
+again as soon as that is seen. What is predicted is settled, and printed, before the first run:
+goodput, and the share of time in which all loops stand still.
 """
 
 from __future__ import annotations
