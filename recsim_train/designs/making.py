@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_train.config.errors import UserError
+from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.load import Loaded
 from recsim_train.config.sweep import expand
 from recsim_train.config.units import parse_money
@@ -125,8 +125,12 @@ def recommend(
     answer = answer_of(found)
     if answer.met is False and wanted.target is not None:
         forbids = barriers(answer.chosen, wanted.target)
-        would = changes(answer.chosen, wanted.target, processes=processes, caller=caller)
-        answer = replace(answer, barriers=forbids, would=would)
+        answer = replace(answer, barriers=forbids)
+        try:
+            would = changes(answer.chosen, wanted.target, processes=processes, caller=caller)
+            answer = replace(answer, would=would)
+        except RunFailed as error:  # the answer stands all the same
+            caller.say(f"note: what would be enough is not known: {error}")
     first = [answer.chosen, *answer.tied, *answer.others]
 
     def made(folders: Sequence[Path], done: Sequence[MeasuredDesign]) -> Recommendation:
@@ -143,7 +147,8 @@ def recommend(
         return made((), ())
     place = free_path(base)
     folders = measured.write_folders(place, first[: max(MOST_KEPT, runs)])
-    done = measured.measure(first[:runs], place / RUNS, caller) if runs else []
+    measures = runs and not found.stopped
+    done = measured.measure(first[:runs], place / RUNS, caller) if measures else []
     written = made(folders, done).written(place)
     if not found.stopped:
         memo.close()
