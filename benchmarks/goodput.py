@@ -54,8 +54,10 @@ STRATEGIES: tuple[dict[str, Any], ...] = (
 
 def drawn(draw: Random, number: int, seconds: float) -> dict[str, Any]:
     """One setting, its steps left open."""
-    roles = {"trainers": 2, "embedding_servers": draw.choice((1, 2)), "dense_servers": 1}
-    rate = draw.choice((50, 100, 200))
+    strategy = STRATEGIES[number % len(STRATEGIES)]
+    dense = int(strategy["kind"] in ("flat_ps", "shadowsync"))
+    roles = {"trainers": 2, "embedding_servers": draw.choice((1, 2)), "dense_servers": dense}
+    rate = draw.choice((20, 40, 80))
     kinds = {"default": {"cores": 16, "memory": "8 GiB", "nic": f"{rate} Mbit/s"}}
     names = [f"{role[:-1]}[{index}]" for role, count in roles.items() for index in range(count)]
     failures: list[dict[str, str]] = []
@@ -65,7 +67,7 @@ def drawn(draw: Random, number: int, seconds: float) -> dict[str, Any]:
         at += LEAST_GAP + draw.expovariate(1.0 / MEAN_GAP)
     return {
         "name": f"goodput-{number}",
-        "strategy": STRATEGIES[number % len(STRATEGIES)],
+        "strategy": strategy,
         "model": {
             "preset": "criteo-kaggle",
             "name": f"goodput-{number}",
