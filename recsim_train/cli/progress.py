@@ -3,7 +3,6 @@ a line that moves on a terminal, elsewhere plain lines, one at each stage and on
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 import time
@@ -29,22 +28,26 @@ class Heard:
     gone, they are lost, and no work ends for that."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream = io.StringIO() if stream is None else stream
+        self._stream = stream
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            self._stream.write(text)
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.flush()
+        if self._stream is not None:
+            with suppress(OSError, ValueError):
+                self._stream.flush()
 
     def isatty(self) -> bool:
-        return not self._stream.closed and self._stream.isatty()
+        return self._stream is not None and not self._stream.closed and self._stream.isatty()
 
     def fileno(self) -> int:
+        if self._stream is None:
+            raise ValueError("a closed stream has no number")
         return self._stream.fileno()
 
 

@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
 from recsim_train.config.errors import RunFailed, UserError
@@ -515,6 +516,21 @@ def test_a_part_is_read_as_it_was_left(
     assert parting.words_left(there, ["", "", "", "d"]) == {
         3: Ending("d", "finished", "", measured=True)
     }
+
+
+def test_a_part_that_was_promised_is_waited_for(store: TCPStore) -> None:
+    here = PrefixStore(str(next(numbers)), store)
+    there, labels = StoreBoard(lambda: here), ["a", "b"]
+    promised = Ending("", "peer", "another rank left the run", measured=True)
+    there.put("left-1", TypeAdapter(Ending).dump_json(promised))
+    left_later = threading.Timer(0.5, parting.leave, (there, 1, promised, part_of_all_kinds()))
+    left_later.start()
+    parting.leave(there, 0, Ending("", "own", "it failed"), part_of_all_kinds())
+    end = parting.part_ways(here, there, labels, 0, hosting=False)
+    left_later.join()
+    assert end.kept_here
+    assert end.sentence == "a failed: it failed"
+    assert len(end.parts) == 2
 
 
 def test_a_part_of_more_than_may_be_is_none(

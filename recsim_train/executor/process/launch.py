@@ -19,7 +19,7 @@ from recsim_train.executor.part import KILLED, EmulatedRoles, Ending, SoFar, Tra
 from recsim_train.executor.process import forkserver
 from recsim_train.executor.process.board import FolderBoard
 from recsim_train.executor.process.merge import merge
-from recsim_train.executor.process.parting import WRITING, leave, parts_left, verdict, words_left
+from recsim_train.executor.process.parting import leave, parts_left, verdict, words_left
 from recsim_train.executor.process.peers import word_of
 from recsim_train.executor.process.spec import write_spec
 from recsim_train.placement.plan import Instance, Plan
@@ -29,6 +29,8 @@ from recsim_train.trace.record import Outcome
 
 GRACE = 5.0
 """Seconds between asking processes to end and ending those that have left no word."""
+WRITING = 60.0
+"""The same of those that have left one, and write what they have measured."""
 _LOOK = 0.02
 """Seconds between two looks at the processes."""
 _TELLING = 0.1
@@ -155,6 +157,7 @@ def _watch(plan: Plan, children: list[Child], board: FolderBoard, progress: Mete
     so_far, due = SoFar(plan, progress or unseen), 0.0
     trainers = [child for child in children if child.instance.role == "trainer"]
     failed_at: float | None = None
+    # of all of them, also behind one that goes on
     while [child for child in children if child.process.poll() is None]:
         now = time.monotonic()
         if failed_at is None and any(child.process.returncode for child in children):

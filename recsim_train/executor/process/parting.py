@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, TypeAdapter
 
+from recsim_train.checkpoints.going_on import LAST
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.part import (
     FINISHED,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 ROLL_CALL = 5.0
 """Seconds in which every rank that lives has left its word."""
-WRITING = 60.0
-"""Seconds in which who has left a word has left its part, too."""
 _HEARD = 2.0
 """Seconds that others get to read what the lowest has found."""
 _STEP = 0.02
@@ -169,10 +168,11 @@ def part_ways(
             store.add("verdict/read", 1)
         return Parting(told, False, (), only_signals)
     sentence = verdict(left, lost)
-    measured = [rank for rank, ending in left.items() if ending.measured]
-    ask_until(WRITING, lambda: store.check([f"part-{rank}" for rank in measured]), bool)
-    parts = parts_left(board, measured)
     store.set("verdict", sentence)
+    measured = [rank for rank, ending in left.items() if ending.measured]
+    # one that has died since its word leaves none; and whoever ends all ranks kills this one, too
+    ask_until(LAST - ROLL_CALL, lambda: store.check([f"part-{rank}" for rank in measured]), bool)
+    parts = parts_left(board, measured)
     if hosting:
         ask_until(
             _HEARD, lambda: store.add("verdict/read", 0), lambda count: count >= len(going) - 1
