@@ -12,7 +12,7 @@ from itertools import chain
 
 from recsim_train.report import anatomy, elsewhere, naming, text, what_if
 from recsim_train.report import document as doc
-from recsim_train.report.caveats import doubts_of, environments, since_calibration
+from recsim_train.report.caveats import doubts_of
 from recsim_train.report.compare import Comparison
 from recsim_train.report.comparison_tables import (
     AS_GIVEN,
@@ -26,6 +26,7 @@ from recsim_train.report.comparison_tables import (
 )
 from recsim_train.report.document import Cell, Tile, Where, stopped
 from recsim_train.report.findings import NO_PAIR, Findings, alone, doubts, headlines
+from recsim_train.report.machine import environments, since_calibration
 from recsim_train.report.runs import data_of, fullest, labels, limits, run_table
 from recsim_train.report.strategies import cut_said
 from recsim_train.report.what_if import remedy

@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from recsim_train.report import naming, text
-from recsim_train.report.caveats import beside
 from recsim_train.report.compare import Comparison, comparison_of
 from recsim_train.report.elsewhere import Elsewhere
+from recsim_train.report.machine import beside
 from recsim_train.report.runs import labels, why_alone
 from recsim_train.report.winner import (
     choose,

@@ -10,8 +10,8 @@ from typing import Any
 from recsim_train.config.experiment import Validation
 from recsim_train.report import document as doc
 from recsim_train.report import naming, text
-from recsim_train.report.caveats import speed_sentence
 from recsim_train.report.document import Where
+from recsim_train.report.machine import speed_sentence
 from recsim_train.report.naming import glossary
 from recsim_train.report.what_if import made_of
 from recsim_train.report.write import Reported

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from recsim_train.config.measured import MachineSpeed, MachineSpeeds
-from recsim_train.report.caveats import since_calibration
 from recsim_train.report.findings import compare, doubts
+from recsim_train.report.machine import since_calibration
 from recsim_train.report.runs import load_runs
 from recsim_train.report.terminal import show
 from recsim_train.report.write import report_on
