@@ -20,7 +20,7 @@ from recsim_train.strategy.driver import Driver
 from recsim_train.strategy.effects import LATER, Later
 from recsim_train.strategy.values import Batch
 from recsim_train.trace.ledger import ASKING
-from recsim_train.trace.record import Iteration, Recorder, Span, Sync, lane
+from recsim_train.trace.record import Recorder, Span, lane
 
 
 @dataclass(slots=True)
@@ -96,9 +96,7 @@ class LoopContext:
         if self.recorder is None or not (self.definition.trains or self.definition.background):
             return
         self.done = iteration + 1
-        self.recorder.iterations.append(
-            Iteration(self.name, iteration, began, now, self.worker.loss)
-        )
+        self.recorder.iterations.add(self.name, iteration, began, now, self.worker.loss)
 
     def did(
         self,
@@ -118,7 +116,7 @@ class LoopContext:
 
     def synced(self, iteration: int, now: float) -> None:
         if self.recorder is not None:
-            self.recorder.syncs.append(Sync(self.name, iteration, now))
+            self.recorder.syncs.add(self.name, iteration, now)
 
 
 def _compute(context: LoopContext, effect: effects.Compute[object]) -> Done:

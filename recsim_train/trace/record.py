@@ -6,10 +6,12 @@ iterations only and are exact; spans are kept for the timeline and are capped.
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from recsim_train.trace.binding import Binding
 from recsim_train.trace.facts import Facts
@@ -87,6 +89,32 @@ class Sync(NamedTuple):
     end: float
 
 
+R = TypeVar("R", Iteration, Sync)
+_NONE = -math.inf
+"""Neither a time nor a loss."""
+
+
+class Compact(Generic[R]):
+    """Records of one loop, each number in eight bytes: a long run has millions of them."""
+
+    def __init__(self, make: Callable[..., R]) -> None:
+        self._make: Callable[..., R] = make
+        self._loop = ""
+        self._columns: list[array[float]] = []
+
+    def add(self, loop: str, *numbers: float | None) -> None:
+        """One more: its fields."""
+        if not self._columns:
+            self._loop, self._columns = loop, [array("d") for _ in numbers]
+        for column, number in zip(self._columns, numbers, strict=True):
+            column.append(_NONE if number is None else number)
+
+    def __iter__(self) -> Iterator[R]:
+        for iteration, *times in zip(*self._columns, strict=False):  # another thread may add one
+            numbers = (None if time == _NONE else time for time in times)
+            yield self._make(self._loop, int(iteration), *numbers)
+
+
 @dataclass(slots=True)
 class Recorder:
     """Collects one thread's spans (one recorder per thread: no locks)."""
@@ -96,9 +124,8 @@ class Recorder:
     max_spans: int
     spans: list[Span] = field(default_factory=list)
     totals: dict[TotalKey, Total] = field(default_factory=lambda: defaultdict(Total))
-    iterations: list[Iteration] = field(default_factory=list)
-    syncs: list[Sync] = field(default_factory=list)
-    """Few, and never dropped."""
+    iterations: Compact[Iteration] = field(default_factory=lambda: Compact(Iteration))
+    syncs: Compact[Sync] = field(default_factory=lambda: Compact(Sync))
     dropped_spans: int = 0
     background: bool = False
     """Of a background loop: every round is counted, and ``iterations`` are its rounds."""

@@ -209,6 +209,8 @@ class Keeper:
         if self._rank == 0:
             everyone = range(len(self.plan.instances))
             said = self._wait(number, (f"written/{rank}" for rank in everyone))
+            for rank in everyone:  # the store's memory has them, and nobody else reads them
+                self._forget(number, f"written/{rank}")
             problem = self._complete(path, iteration, said, ended=ended)
             seconds = time.monotonic() - begin
             self.made.append(CheckpointMade(iteration, still, seconds, bytes_of(held), problem))
@@ -235,6 +237,10 @@ class Keeper:
     def _say(self, number: int | str, what: str, value: str = "1") -> None:
         with _lost():
             self._store.set(_key(number, what), value)
+
+    def _forget(self, number: int | str, what: str) -> None:
+        with _lost():
+            self._store.delete_key(_key(number, what))
 
     def _there(self, keys: list[str]) -> bool:
         with _lost():
