@@ -48,9 +48,9 @@ from recsim_train.strategy.registry import schemas, strategies
 
 FOLDER = Path(__file__).with_name("reference")
 COMMANDS = (
-    "simulate", "run", "recommend", "report", "validate", "calibrate", "cluster new",
-    "data generate", "data describe", "show strategies", "show presets", "show settings",
-    "show emulation", "show schema",
+    "init", "simulate", "run", "recommend", "report", "validate", "calibrate", "export", "launch",
+    "runs list", "runs diff", "cluster new", "data generate", "data describe", "model describe",
+    "show strategies", "show presets", "show settings", "show emulation", "show schema",
 )  # fmt: skip
 
 PROFILE: dict[str, type[BaseModel]] = {

@@ -16,7 +16,6 @@ import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -146,24 +145,13 @@ def manifest_of(
         experiment=spec.name,
         strategy={"kind": plan.strategy.kind, "options": plan.options},
         tables=table_names(spec.model, spec.data),
-        parameters=_parameters(spec.model),
+        parameters=graph_of(spec.model).tensors(),
         columns=_columns(spec.model, spec.data),
         configuration=resolved(spec),
         versions=versions(),
         tensors=tensors,
         files=files,
     )
-
-
-def _parameters(model: Model) -> dict[str, tuple[int, tuple[int, ...]]]:
-    graph, found = graph_of(model), {}
-    for name, offset in graph.offsets().items():
-        place = offset
-        shapes = graph.operator(name).parameters
-        for what, shape in zip(("weight", "bias"), shapes, strict=False):
-            found[f"{name}.{what}"] = place, shape
-            place += prod(shape)
-    return found
 
 
 def _columns(model: Model, data: Data) -> dict[str, Any]:

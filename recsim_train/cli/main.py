@@ -15,8 +15,12 @@ from recsim_train.cli import (
     cluster,
     data,
     export,
+    init,
+    launch,
+    model,
     recommend,
     report,
+    runs,
     show,
     simulate,
     validate,
@@ -48,6 +52,11 @@ def _top(
     pass
 
 
+app.command(
+    "init",
+    short_help="Write a first experiment and a first cluster profile.",
+    epilog=examples("init mine"),
+)(guarded(init.init))
 app.command(
     "simulate",
     short_help="Predict the throughput of an experiment's strategies.",
@@ -94,8 +103,18 @@ app.command(
     short_help="Write the model that a run has trained.",
     epilog=examples("export runs/mine-allreduce-real-1a2b3c -o model"),
 )(guarded(export.export))
+app.command(
+    "launch",
+    short_help="Write start files for Slurm, Kubernetes, SkyPilot or ssh.",
+    epilog=examples(
+        "launch slurm mine.yaml --cluster mine -o job",
+        "launch kubernetes mine.yaml --set strategy=allreduce -o job",
+    ),
+)(guarded(launch.launch))
 app.add_typer(cluster.app, name="cluster", help="Describe hosts of your own.")
 app.add_typer(data.app, name="data", help="Make and examine input data.")
+app.add_typer(model.app, name="model", help="Describe the net, also one of your own.")
+app.add_typer(runs.app, name="runs", help="List runs, and see how two differ.")
 app.add_typer(show.app, name="show", help="Strategies, presets, settings, JSON Schemas.")
 
 

@@ -36,6 +36,7 @@ SAME_ROWS = (
     "{eval_path} holds the rows of {path} (data.path) itself, which are trained on; name a file of "
     "other rows, or null: the first data.eval_rows rows of {path} are held out"
 )
+_FUNCTION = re.compile(r"(?:.*\.py|[A-Za-z_][\w.]*):[A-Za-z_]\w*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -53,7 +54,19 @@ def check_size(experiment: Experiment, mistakes: Mistakes) -> None:
 def check_model(model: Model, mistakes: Mistakes) -> None:
     """Shapes that fit together."""
     ends = [("top_mlp", 1, "1, the click's logit")]
-    if model.kind == "dlrm":
+    if model.module is not None:
+        ends = []
+        for key in ("bottom_mlp", "top_mlp"):
+            if getattr(model, key):
+                mistakes.add(("model", key), "a module has layers of its own: leave it out")
+        if _FUNCTION.fullmatch(model.module) is None:
+            mistakes.add(
+                ("model", "module"),
+                f"expected FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION, got {shown(model.module)}",
+            )
+    elif model.kind == "module":
+        mistakes.add(("model", "kind"), "model.module is missing, which says where the net is")
+    elif model.kind == "dlrm":
         dim = model.embedding_dim
         ends.insert(0, ("bottom_mlp", dim, f"embedding_dim ({dim})"))
     elif model.bottom_mlp:

@@ -68,7 +68,7 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     generator's settings count where the generator feeds directly, since otherwise the file decides.
     """
     settings = plain(experiment, digits=None)
-    model = {key: value for key, value in settings["model"].items() if key != "name"}
+    model = {k: value for k, value in settings["model"].items() if k not in ("name", "module")}
     data = {
         key: value
         for key, value in settings["data"].items()

@@ -94,28 +94,79 @@ class Table(Section):
     """variable: ids per example in the mean; none: half of 1 + ``ids``."""
 
 
+class NamedShape(Section):
+    """A tensor of a module."""
+
+    name: str
+    shape: tuple[Count, ...]
+
+
+class PassCounts(Section):
+    """What one pass of a module does, as torch's operators that it runs were counted."""
+
+    flops: float
+    """Floating-point operations of an example."""
+    bytes: float
+    """Bytes that operators other than matrix products read and write for an example."""
+    fixed_bytes: float
+    """The same for none: whatever the batch."""
+    operators: Count
+    """How many run that are no mere views."""
+    products: Count
+    """Of these, matrix products."""
+
+
+class ModuleShape(Section):
+    """What is known of a module without torch; `recsim-train model describe` finds it."""
+
+    digest: str
+    """Of the sources that it was made from, and of what its function was given."""
+    tables: tuple[str, ...]
+    """The names of tables that its function is called with."""
+    parameters: tuple[NamedShape, ...]
+    """What is trained, in the order of ``named_parameters()``."""
+    buffers: tuple[NamedShape, ...] = ()
+    """Of floating-point numbers."""
+    draws: bool = False
+    """Whether a training pass draws random numbers (dropout)."""
+    forward: PassCounts
+    backward: PassCounts
+    kept_bytes: float
+    """That the forward pass keeps of an example for the backward pass."""
+    not_counted: tuple[str, ...] = ()
+    """Operators, besides element-wise ones, that count as bytes only."""
+
+
 class Model(Section):
     """A click model: embedding bags, dense features, and the net that joins them.
 
     dlrm: bottom MLP, dot interaction, top MLP (arXiv 1906.00091); wide_deep: a linear part over ids
     and features beside an MLP (arXiv 1606.07792); deepfm: these two and a factorisation machine
-    (arXiv 1703.04247); dcn: cross layers beside an MLP (arXiv 1708.05123).
+    (arXiv 1703.04247); dcn: cross layers beside an MLP (arXiv 1708.05123); module: a
+    `torch.nn.Module` of one's own.
     """
 
     short_forms = ("preset", "max_rows")
 
     name: str = "custom"
     """Preset or own name, printed in reports."""
-    kind: Literal["dlrm", "wide_deep", "deepfm", "dcn"] = "dlrm"
-    """Which net."""
+    kind: Literal["dlrm", "wide_deep", "deepfm", "dcn", "module"] = "dlrm"
+    """Which net; module follows from ``module``."""
+    module: str | None = None
+    """A function of one's own that makes the net, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION; a
+    file relative to the experiment's. It is called with ``dense_features``, ``tables`` (their
+    names) and ``embedding_dim``, and its ``forward(dense [B, F], embedded [B, T, d])`` returns
+    logits [B]."""
+    described: ModuleShape | None = None
+    """Of a module; not to be written by hand."""
     embedding_dim: Positive
     """Width of every embedding; in a dlrm, of the bottom MLP's output too."""
     dense_features: Positive = 13
     """Dense features per example."""
     bottom_mlp: tuple[Positive, ...] = ()
     """dlrm: layer widths after the features; the last equals embedding_dim. Other kinds: none."""
-    top_mlp: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    """Layer widths of the top (dlrm) or deep MLP; the last is 1, the logit."""
+    top_mlp: tuple[Positive, ...]
+    """Layer widths of the top (dlrm) or deep MLP; the last is 1, the logit. A module: none."""
     cross_layers: Positive = 3
     """dcn: how many cross layers."""
     tables: Annotated[tuple[Table, ...], Field(min_length=1)]

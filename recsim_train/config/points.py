@@ -23,6 +23,7 @@ from recsim_train.config.problems import (
     dotted,
 )
 from recsim_train.config.sets import Assignment, Sets, parse_sets
+from recsim_train.config.shipped import find_experiment
 from recsim_train.config.sweep import Dimension, Sweep, take_sweep, without, write_out_sweep
 from recsim_train.config.validate import Accepts, of_path
 from recsim_train.config.yaml_source import LARGEST_INTEGER, YamlDocument, read_document
@@ -59,9 +60,9 @@ def read_experiment(
     a setting with its one value.
     Raises UserError if the file cannot be read, ConfigErrors for what is wrong with the sweep.
     """
-    document = (
-        source if isinstance(source, YamlDocument) else read_document(source, "an experiment")
-    )
+    document = source
+    if isinstance(document, Path):
+        document = read_document(find_experiment(document), "an experiment")
     path = Path(document.file)
     mistakes = Mistakes(document.marks, document.file)
     given: list[str | Assignment] = []

@@ -187,6 +187,12 @@ def write_out_model(raw: object, data: object, mistakes: Mistakes) -> dict[str, 
         if is_integer(dim) and "bottom_mlp" not in own and fields["bottom_mlp"]:
             # The interaction needs both widths equal: one override is meant for both.
             fields["bottom_mlp"] = [*fields["bottom_mlp"][:-1], dim]
+    if own.get("module") is not None:
+        if own.get("kind", "module") != "module":
+            mistakes.add((*path, "kind"), "a module is no other kind of net: leave it out")
+        # a preset's tables and width, and nothing of its net
+        fields |= {"kind": "module", "bottom_mlp": [], "top_mlp": []}
+        fields |= {key: own[key] for key in ("bottom_mlp", "top_mlp") if key in own}
     if "tables" in own:
         dim = fields.get("embedding_dim")
         fields["tables"] = write_out_tables(own["tables"], dim, mistakes)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from recsim_train.config.checks import check_cluster
 from recsim_train.config.cluster import FORMAT, Cluster
@@ -24,13 +24,15 @@ from recsim_train.config.frames import TCP_OVER_ETHERNET
 from recsim_train.config.points import PROFILE_KEY
 from recsim_train.config.problems import Marks, Mistakes, shown, suggest
 from recsim_train.config.sets import Assignment, Sets, read_with
+from recsim_train.config.shipped import SUFFIXES, shipped
 from recsim_train.config.units import Positive, Section
 from recsim_train.config.validate import check
 from recsim_train.config.yaml_source import YamlDocument, one_line, parse_document, read_document
 
-PROFILES = "cluster_profiles"
+PROFILES: Literal["cluster_profiles"] = "cluster_profiles"
+LOCAL = "local"
+"""This machine's."""
 NO_PROFILE_NAME = "expected the name or the file of a cluster profile, got empty text"
-_SUFFIXES = (".yaml", ".yml")
 _KIND = "a cluster profile"
 EXTENDS = "extends"
 WHOLE = ("costs", "threads")
@@ -41,7 +43,7 @@ def find_cluster(name_or_path: str, near: Path | None = None) -> Path | None:
     """The file of a cluster profile, or None.
 
     A path, or a name that is looked for under ``cluster_profiles`` here and beside the folder of
-    the experiment file ``near``.
+    the experiment file ``near``, then among those that come along.
     """
     if not name_or_path:
         return None
@@ -49,17 +51,19 @@ def find_cluster(name_or_path: str, near: Path | None = None) -> Path | None:
         path = Path(name_or_path)
         return path if path.exists() else None
     folders = _profile_folders(near)
-    named = (folder / (name_or_path + suffix) for folder in folders for suffix in _SUFFIXES)
+    if name_or_path == LOCAL:  # is of no other machine
+        folders = folders[:-1]
+    named = (folder / (name_or_path + suffix) for folder in folders for suffix in SUFFIXES)
     return next(filter(Path.is_file, named), None)
 
 
 def _is_path(text: str) -> bool:
-    return "/" in text or text.endswith(_SUFFIXES)
+    return "/" in text or text.endswith(SUFFIXES)
 
 
 def _profile_folders(near: Path | None) -> list[Path]:
     beside = [] if near is None else [near.parent / ".." / PROFILES]
-    return [Path(PROFILES), *beside]
+    return [Path(PROFILES), *beside, shipped(PROFILES)]
 
 
 def load_cluster(
@@ -106,12 +110,12 @@ def _read(document: YamlDocument, mistakes: Mistakes) -> Cluster:
 
 
 def _no_profile(name: str, near: Path | None) -> str:
-    files = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in _SUFFIXES)
-    available = sorted({path.stem for path in files})
+    files = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in SUFFIXES)
+    available = sorted({path.stem for path in files} - ({LOCAL} if name == LOCAL else set()))
     names = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
     if _is_path(name):
         return f"cluster profile {name}: no such file; profiles by name, {names}"
-    if name == "local":
+    if name == LOCAL:
         return (
             "there is no cluster profile 'local' (this machine's) yet; make it with "
             f"`recsim-train calibrate -o {PROFILES}/local.yaml` ({names})"
@@ -137,7 +141,7 @@ def _composed(document: YamlDocument, path: Path, above: Sequence[Path] = ()) ->
     if not isinstance(name, str) or not name.strip():
         mistakes.add((EXTENDS,), f"{NO_PROFILE_NAME.partition(',')[0]}, got {shown(name)}")
         mistakes.raise_any()
-    beside = [path.parent / f"{name}{suffix}" for suffix in ("", *_SUFFIXES)]
+    beside = [path.parent / f"{name}{suffix}" for suffix in ("", *SUFFIXES)]
     found = next(filter(Path.is_file, beside), None) or find_cluster(str(name), path)
     if found is None:
         mistakes.add((EXTENDS,), _no_profile(str(name), path))

@@ -42,11 +42,13 @@ def settings_table() -> list[SettingRow]:
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
     for key, field in model.model_fields.items():
         what, name = of_field(field), prefix + key
+        if name == _NOT_WRITTEN:
+            continue
         default, listed = written_default(field), _listed(what)
         if name in _FORMS:
             yield from _FORMS[name]
         elif what.section is None:
-            preset = prefix == "model." and default in ("-", "[]")
+            preset = prefix == "model." and default in ("-", "[]") and not what.optional
             own = _DEFAULT_BY_PRESET if preset else default
             yield SettingRow(name, what.words, own, _meaning(field))
         if what.section is not None:
@@ -55,6 +57,8 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
             yield from _rows(listed, f"{name}[].")
 
 
+_NOT_WRITTEN = "model.described"
+"""What is found of a module; nobody sets it."""
 _DEFAULT_BY_PRESET = "the preset's"
 _FORMS = {
     "strategies": (

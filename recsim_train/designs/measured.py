@@ -39,19 +39,10 @@ def write_folders(folder: Path, designs: Sequence[Design]) -> list[Path]:
 
 
 def _files(place: Path, design: Design) -> dict[str, str]:
-    """By name. The folder works where it is put: its profile is named as it lies beside the
-    experiment, and data as from anywhere on this machine."""
+    """By name. The folder works where it is put."""
     job = design.candidate.job
-    spec, data = job.plan.experiment, job.plan.experiment.data
-    given = {"path": data.path, "eval_path": data.eval_path}
-    paths = {
-        key: names and tuple(str(Path(name).absolute()) for name in names)
-        for key, names in given.items()
-    }
-    own = {f"data.{key}": value for key, value in paths.items()}
-    moved = spec.with_({"cluster": PROFILE, **own})
     return {
-        EXPERIMENT: dump_yaml(resolved(moved)),
+        EXPERIMENT: dump_yaml(resolved(prepare.from_anywhere(job.plan.experiment, PROFILE))),
         PROFILE: dump_cluster(job.profile, f"of {job.loaded.path}, as `recommend` divides it"),
         COMMANDS: "".join(f"{line}\n" for line in commands(place, design)),
     }

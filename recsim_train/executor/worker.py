@@ -16,7 +16,14 @@ from torch import Tensor
 
 from recsim_train.config.experiment import Model, Training
 from recsim_train.data.mixcache import SlotMap, first_rows, ownership, slot_map, table_rows
-from recsim_train.executor.net.model import DenseNet, dtype_of, initial_dense, initial_rows
+from recsim_train.executor.net.model import (
+    DenseNet,
+    TrainableNet,
+    dtype_of,
+    initial_dense,
+    initial_rows,
+)
+from recsim_train.executor.net.own import OwnNet
 from recsim_train.executor.net.rows import EPSILON, Numbers, adagrad, places_of, sgd
 from recsim_train.executor.values import RealIds
 from recsim_train.placement.plan import Plan, TableSlice
@@ -25,6 +32,7 @@ from recsim_train.strategy.values import Slots
 from recsim_train.trace.facts import Cached
 from recsim_train.workload.compression import Tallies
 from recsim_train.workload.graph import graph_of
+from recsim_train.workload.shape import moving
 
 EACH_ITS_OWN = np.empty(0, np.int64)
 """The bags of ids that are alone in theirs: the n-th in the n-th."""
@@ -36,27 +44,36 @@ class DenseOptimizer:
 
     ``state``: Adagrad's sums of squared gradients [parameters]; of SGD, nothing. It is there before
     the first step: threads that share the optimizer could each make one, and lose the other's.
+    ``moving``: how many of the last ones are buffers of a module, to which any rule adds what they
+    have moved by, in the place of a gradient: parameters -= gradient.
     """
 
     training: Training
     state: Tensor
+    moving: int = 0
 
     @staticmethod
-    def of(training: Training, parameters: Tensor) -> DenseOptimizer:
+    def of(training: Training, parameters: Tensor, moving: int = 0) -> DenseOptimizer:
         """Before the first step on ``parameters``."""
         adagrad = training.dense_optimizer == "adagrad"
-        return DenseOptimizer(training, torch.zeros_like(parameters if adagrad else parameters[:0]))
+        state = torch.zeros_like(parameters if adagrad else parameters[:0])
+        return DenseOptimizer(training, state, moving)
 
     def step(self, parameters: Tensor, gradient: Tensor) -> None:
         """parameters -= lr * gradient (SGD).
 
         Adagrad: state += gradient^2; parameters -= lr * gradient / (sqrt(state) + 1e-8).
         """
+        if self.moving:
+            stepped = parameters.numel() - self.moving
+            parameters[stepped:].sub_(gradient[stepped:])
+            parameters, gradient = parameters[:stepped], gradient[:stepped]
         if self.training.dense_optimizer == "sgd":
             parameters.add_(gradient, alpha=-self.training.dense_lr)
             return
-        self.state.addcmul_(gradient, gradient)
-        scale = self.state.sqrt().add_(EPSILON)
+        state = self.state[: parameters.numel()]
+        state.addcmul_(gradient, gradient)
+        scale = state.sqrt().add_(EPSILON)
         parameters.addcdiv_(gradient, scale, value=-self.training.dense_lr)
 
 
@@ -118,7 +135,8 @@ class DenseState:
     ) -> None:
         whole = initial_dense(model, seed)
         self.values = (whole if order is None else whole[order])[start:stop].clone()
-        self.optimizer = DenseOptimizer.of(training, self.values)
+        # an order is one of operators: of a module there is one
+        self.optimizer = DenseOptimizer.of(training, self.values, moving(model, start, stop))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,8 +260,15 @@ class Replica:
                 for name in self.names
             ]
             self.parameters = torch.cat([*parts, self.parameters[:0]])
-        self.optimizer = DenseOptimizer.of(self.training, self.parameters)
+        buffers = moving(self.model, 0, self.parameters.numel())
+        self.optimizer = DenseOptimizer.of(self.training, self.parameters, buffers)
         self.pending = torch.zeros(self.shared, dtype=self.parameters.dtype)
+
+
+def _net_of(replica: Replica, stream: int) -> TrainableNet:
+    if replica.model.module is not None:
+        return OwnNet(replica.model, replica.parameters, replica.seed, stream)
+    return DenseNet(replica.model, replica.parameters, replica.names)
 
 
 class Worker:
@@ -256,10 +281,12 @@ class Worker:
         program: NetProgram | None = None,
         host: int = 0,
         rows: MixCache | None = None,
+        stream: int = 0,
     ) -> None:
-        """``rows``: the trainer's cache of them, if the strategy asks for one."""
+        """``rows``: the trainer's cache of them, if the strategy asks for one; ``stream``: the
+        loop's number in the run."""
         self.replica, self.pooling, self.program, self.host = replica, pooling, program, host
-        self.net = DenseNet(replica.model, replica.parameters, replica.names)
+        self.net = _net_of(replica, stream)
         self.cache = rows
         self.room: Callable[[], Tensor | None] = lambda: None
         """Memory for the next gradient, where there is any from which it is sent uncopied."""
@@ -271,3 +298,9 @@ class Worker:
         self.residual = Residual(replica.model)
         self.loss: float | None = None
         """Mean log loss of the last batch; None: this loop has computed none."""
+
+    @property
+    def operators(self) -> DenseNet:
+        """The net, of which each operator is known."""
+        assert isinstance(self.net, DenseNet)
+        return self.net

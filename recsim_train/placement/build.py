@@ -174,7 +174,7 @@ def build_plan(experiment: Experiment, choice: StrategyChoice) -> Plan:
     ]
     embedding = _embedding(experiment, topology, instances)
     groups = _groups(experiment, topology)
-    net = _net(experiment, topology, embedding, within)
+    net = _net(experiment, choice.kind, topology, embedding, within)
     if isinstance(net, TaggedNet) and (uncut := caution(net)):
         notes.append(f"{choice.kind} {uncut}")
     plan = Plan(
@@ -211,11 +211,21 @@ def with_servers(plan: Plan, counts: Mapping[ServerRole, int]) -> Plan:
 
 
 def _net(
-    experiment: Experiment, topology: Topology, embedding: EmbeddingPlan | None, threads: int
+    experiment: Experiment,
+    kind: str,
+    topology: Topology,
+    embedding: EmbeddingPlan | None,
+    threads: int,
 ) -> NetProgram | None:
     request = topology.net
     if request is None:
         return None
+    if experiment.model.module is not None:
+        raise UserError(
+            f"{kind} cuts the net over hosts, and what happens inside of a module "
+            "(model.module) is not known; use one that trains it whole: flat_ps, allreduce, "
+            "localsgd, shadowsync or scalefreectr"
+        )
     hosts = request.hosts or experiment.roles.trainers
     request = replace(request, hosts=hosts, groups=max(1, experiment.roles.trainers // hosts))
     if request.kind == "tags":

@@ -65,6 +65,17 @@ class Profiles:
         return load_cluster(wanted, loaded.path, loaded.profile_sets)
 
 
+def from_anywhere(spec: Experiment, cluster: str) -> Experiment:
+    """An experiment for a folder of its own: data as from anywhere on this machine, its profile as
+    it lies beside it."""
+    given = {"path": spec.data.path, "eval_path": spec.data.eval_path}
+    paths = {
+        f"data.{key}": names and tuple(str(Path(name).absolute()) for name in names)
+        for key, names in given.items()
+    }
+    return spec.with_({"cluster": cluster, **paths})
+
+
 def not_real(profile: Cluster | None) -> str | None:
     """A sentence where a profile describes what a measurement does not have."""
     if profile is None:

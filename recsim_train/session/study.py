@@ -19,6 +19,7 @@ from recsim_train.placement.describe import describe
 from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import World
 from recsim_train.session.job import NOBODY, Caller, Job
+from recsim_train.session.modules import with_modules
 from recsim_train.session.prepare import Profiles
 from recsim_train.strategy.registry import schemas
 
@@ -126,7 +127,7 @@ def read(
     """See `recsim_train.load`. ``chosen``: further settings, each with its value."""
     sets = [*overrides, *([f"seed={seed}"] if seed is not None else [])]
     there = source if isinstance(source, Path) else document_of(source)
-    points = tuple(load_points(there, [*sets, *chosen], schemas()))
+    points = with_modules(load_points(there, [*sets, *chosen], schemas()))
     return Study(points[0].path, points, cluster, tuple(sets))
 
 

@@ -87,9 +87,31 @@ def operator_work(model: Model, piece: Piece) -> Work:
             "call": passes * 20,
             "interpreter": passes * 14,
         }
+    if operator.kind == "module":
+        return _module_work(model, piece)
     streams, calls = _ELEMENTWISE[operator.kind]
     return {
         "stream_byte": part * size * b * (streams * inputs + 3 * out),
         "call": part * 1.5 * calls,
         "interpreter": spoken * calls / 3,
     }
+
+
+_CALLS = 9.5
+"""Calls that an operator of torch is taken for: six, forward and backward, make a layer's 57."""
+
+
+def _module_work(model: Model, piece: Piece) -> Work:
+    """Of a net that is a module, by what was counted of its passes."""
+    assert model.described is not None
+    described, work = model.described, dict[str, float]()
+    for phase, counts in (("forward", described.forward), ("backward", described.backward)):
+        if piece.phase in ("both", phase):
+            counted = {
+                "gemm_flop": piece.examples * counts.flops,
+                "stream_byte": piece.examples * counts.bytes + counts.fixed_bytes,
+                "call": _CALLS * counts.operators,
+                "interpreter": float(counts.operators * (phase == "forward")),
+            }
+            work = add(work, counted)
+    return work

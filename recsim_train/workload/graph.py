@@ -23,12 +23,14 @@ from itertools import accumulate
 from math import prod
 from typing import Literal
 
-from recsim_train.config.experiment import Model
+from recsim_train.config.experiment import Model, PassCounts
 
 FEATURES, POOLED, WIDE = "features", "pooled", "wide"
 SOURCES = (FEATURES, POOLED, WIDE)
 
-OperatorKind = Literal["linear", "dot", "concat", "fm", "sum", "cross", "add"]
+OperatorKind = Literal["linear", "dot", "concat", "fm", "sum", "cross", "add", "module"]
+MODULE = "net"
+"""The only operator of a net that is a module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Operator:
     linear: x W^T + b, weight [width, inputs] and bias [width]; dot: the first input beside the dot
     products of all pairs of it and the tables' vectors; concat: inputs side by side; fm: half of
     |sum of vectors|^2 - sum of |vector|^2; sum: of all inputs' numbers; cross: x0 (x w) + b + x of
-    inputs (x0, x), w and b [width]; add: of inputs of one width. ``relu`` follows.
+    inputs (x0, x), w and b [width]; add: of inputs of one width. ``relu`` follows. module: whatever
+    a user's code makes of all that it reads; its buffers stand behind its parameters.
     """
 
     name: str
@@ -63,6 +66,10 @@ class Graph:
     operators: tuple[Operator, ...]
     tables: int
     dim: int
+    names: tuple[str, ...] = ()
+    """A module's own, of its parameters and buffers."""
+    counted: tuple[PassCounts, PassCounts] | None = None
+    """Of a module, forward and backward."""
 
     def width(self, name: str) -> int:
         """Numbers per example of a source or an operator's output."""
@@ -90,6 +97,18 @@ class Graph:
         """Where each operator's parameters start in the flat vector."""
         starts = accumulate((operator.elements for operator in self.operators), initial=0)
         return dict(zip((operator.name for operator in self.operators), starts, strict=False))
+
+    def tensors(self) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """By name, where each parameter starts in the flat vector, and its shape."""
+        shapes = {
+            f"{operator.name}.{name}": shape
+            for operator in self.operators
+            for name, shape in zip(
+                self.names or ("weight", "bias"), operator.parameters, strict=False
+            )
+        }
+        starts = accumulate(map(prod, shapes.values()), initial=0)
+        return dict(zip(shapes, zip(starts, shapes.values(), strict=False), strict=True))
 
 
 class _Builder:
@@ -135,6 +154,14 @@ def graph_of(model: Model) -> Graph:
         width = model.embedding_dim + vectors * (vectors - 1) // 2
         z = b.add("interaction", "dot", x, POOLED, width=width)
         b.mlp("top", z, model.top_mlp, logit=True)
+    elif model.described is not None:
+        held = (*model.described.parameters, *model.described.buffers)
+        shapes = tuple(one.shape for one in held)
+        b.operators.append(Operator(MODULE, "module", (FEATURES, POOLED), 1, parameters=shapes))
+        names = tuple(one.name for one in held)
+        counted = model.described.forward, model.described.backward
+        shape = len(model.tables), model.embedding_dim
+        return Graph(b.sources, tuple(b.operators), *shape, names, counted)
     elif model.kind == "dcn":
         x = layer = b.concat("input", POOLED, FEATURES)
         for index in range(model.cross_layers):

@@ -30,6 +30,14 @@ def dense_tensors(model: Model) -> list[int]:
     return [prod(shape) for o in graph_of(model).operators for shape in o.parameters]
 
 
+def moving(model: Model, start: int, stop: int) -> int:
+    """How many of the dense parameters ``start`` to ``stop`` are buffers of a module, which are
+    moved and not stepped: the last ones are."""
+    buffers = model.described.buffers if model.described is not None else ()
+    first = dense_parameters(model) - sum(prod(one.shape) for one in buffers)
+    return max(0, stop - max(start, first))
+
+
 def row_bytes(model: Model) -> int:
     """Bytes of one embedding row, without optimizer state."""
     return model.row_width * value_bytes(model)

@@ -113,7 +113,7 @@ def _depends(
         kin.append(source)
     tables = tuple(t.model_copy(update={"ids": t.ids + 1, "variable": True}) for t in model.tables)
     rows = {"embedding_dim": 2 * model.embedding_dim, "tables": tables}
-    if matters(model=model.model_copy(update={"top_mlp": (17, *model.top_mlp)})):
+    if matters(model=_other_net(model)):
         kin.append(f"{model.kind} {_digest(model)}")
     else:
         if matters(model=model.model_copy(update=rows)):
@@ -134,8 +134,15 @@ def _depends(
     return ", ".join(kin) or "any", tuple(sizes)
 
 
+def _other_net(model: Model) -> Model:
+    """With other layers."""
+    if model.described is None:
+        return model.with_({"top_mlp": (17, *model.top_mlp)})
+    return model.with_({"described.forward.flops": model.described.forward.flops + 1e6})
+
+
 def _digest(what: object) -> str:
     """Four bytes of what a model, its tables or a segment's pieces are, names left out."""
     if isinstance(what, Model):
-        what = what.model_copy(update={"name": ""})
+        what = what.with_({"name": "", "module": None})
     return hashlib.blake2b(repr(what).encode(), digest_size=4).hexdigest()

@@ -77,6 +77,10 @@ def _other(graph: Graph, piece: Piece) -> dict[str, int]:
     if operator.kind == "concat":  # where they lie table by table, vectors are copied first
         large = [n for n in operator.inputs if piece.examples * graph.width(n) > GRAIN]
         return {"streams": forward * (len(large) + (POOLED in large))}
+    if operator.kind == "module":
+        assert graph.counted is not None
+        passes = zip((forward, backward), graph.counted, strict=True)
+        return {"products": sum(counts.products for done, counts in passes if done)}
     counts = _ELEMENTWISE[operator.kind]
     numbers = piece.examples * graph.inputs(operator) * piece.share
     return {"streams": (forward * counts[0] + backward * counts[1]) * (numbers > GRAIN)}
@@ -96,6 +100,8 @@ def _piece(s: Scope, piece: Piece) -> Divided:
         work["stream_byte"] *= (vectors + weights) / whole
         if "products" not in found:
             del work["gemm_flop"]
+    elif operator.kind == "module":  # of which sizes its other operators are is not known
+        work = {"gemm_flop": work["gemm_flop"]} if found else {}
     elif not found:
         work = {}
     return Divided(work, sum(found.values()))

@@ -63,6 +63,7 @@ def forward_backward(worker: Worker, batch: Batch, rows: RealRows) -> Gradients:
     if worker.pooling == "worker":
         pooled, bags = pool(pooled, rows.ids)
     pooled.requires_grad_()
+    worker.net.begin(batch.number)
     logits = worker.net.forward(features.dense, pooled)
     loss = click_loss(logits, features.labels)
     flat, gradient = worker.net.gradients(loss, pooled, room=worker.room())

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from recsim_train.config.experiment import Model
 from recsim_train.executor.net.interaction import interact
+from recsim_train.executor.net.modules import initial
 from recsim_train.executor.values import RealBlock, RealParts
 from recsim_train.strategy.values import NetGradients, Tape
 from recsim_train.workload.graph import FEATURES, POOLED, Operator, graph_of
@@ -34,12 +35,14 @@ def dtype_of(model: Model) -> torch.dtype:
 
 
 def initial_dense(model: Model, seed: int) -> Tensor:
-    """Initial flat parameters [parameters].
+    """Initial flat parameters [parameters]; a module's are what its function gives them.
 
     Linear weights are normal(0, sqrt(2 / (in + out))), biases normal(0, sqrt(1 / out)), as in the
     public DLRM code (arXiv 1906.00091); a cross layer's weights normal(0, sqrt(1 / width)), its
     biases zero.
     """
+    if model.module is not None:
+        return initial(model, seed)
     parts = [np.empty(0)]
     holders = [operator for operator in graph_of(model).operators if operator.parameters]
     for index, operator in enumerate(holders):
@@ -92,7 +95,33 @@ class Sources(NamedTuple):
         return self.wide.transpose(0, 1)
 
 
-class DenseNet:
+class TrainableNet(ABC):
+    """A net over flat parameters that all threads of a trainer share."""
+
+    _held: Sequence[nn.Parameter]
+    """Views of them, in their order."""
+
+    def begin(self, number: int) -> None:  # noqa: B027 - most draw nothing
+        """Before a training pass of the batch with this number."""
+
+    @abstractmethod
+    def forward(self, features: Tensor, pooled: Tensor) -> Tensor:
+        """Logits [batch] from features [batch, width] and pooled [tables, batch, row_width]."""
+
+    def moved(self) -> list[Tensor]:
+        """What stands behind the parameters' gradient."""
+        return []
+
+    def gradients(self, loss: Tensor, *inputs: Tensor, room: Tensor | None = None) -> list[Tensor]:
+        """Of a loss by all parameters, flat in ``room`` or else in memory of its own, and by each
+        of the inputs."""
+        # adding to a gradient of zeros would move its bytes three times more
+        found = torch.autograd.grad(loss, [*self._held, *inputs], materialize_grads=True)
+        parts = [*found[: len(self._held)], *self.moved()]
+        return [torch.cat([part.flatten() for part in parts], out=room), *found[len(self._held) :]]
+
+
+class DenseNet(TrainableNet):
     """The operators of a model's graph as views of flat parameters and of a flat gradient.
 
     ``parameters``: flat [parameters], shared by all threads of a trainer; ``gradient``: flat, of
@@ -125,16 +154,8 @@ class DenseNet:
         for parameter, piece in zip(self._held, pieces, strict=True):
             parameter.grad = piece.view(parameter.shape)
 
-    def gradients(self, loss: Tensor, *inputs: Tensor, room: Tensor | None = None) -> list[Tensor]:
-        """Of a loss by all parameters, flat in ``room`` or else in memory of its own, and by each
-        of the inputs."""
-        # adding to a gradient of zeros would move its bytes three times more
-        found = torch.autograd.grad(loss, [*self._held, *inputs], materialize_grads=True)
-        flat = torch.cat([gradient.flatten() for gradient in found[: len(self._held)]], out=room)
-        return [flat, *found[len(self._held) :]]
-
     def forward(self, features: Tensor, pooled: Tensor) -> Tensor:
-        """Logits [batch] from features [batch, width] and pooled [tables, batch, row_width]."""
+        """As of `TrainableNet`."""
         sources = Sources.of(self.model, features, pooled)
         values: dict[str, Tensor] = {}
         for operator in self.graph.operators:

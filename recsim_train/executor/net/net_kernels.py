@@ -24,9 +24,9 @@ def net_open(worker: Worker, batch: Batch, rows: RealRows) -> Pass:
     """A pass of one batch through this host's part of the net."""
     program = worker.program
     if isinstance(program, TaggedNet):
-        return TaggedPass(worker.net, program, worker.host, batch, rows)
+        return TaggedPass(worker.operators, program, worker.host, batch, rows)
     assert isinstance(program, SubstitutedNet)
-    return SubstitutedPass(worker.net, program, worker.host, batch, rows)
+    return SubstitutedPass(worker.operators, program, worker.host, batch, rows)
 
 
 def net_gradients(worker: Worker, tape: Pass) -> NetGradients:
@@ -51,7 +51,7 @@ def net_apply(worker: Worker, gradients: NetGradients, shared: RealDense) -> Non
         everywhere = program.shared_numbers
         own[:everywhere] = shared.tensor[:everywhere]
     elif isinstance(program, SubstitutedNet) and shared.tensor.numel():
-        views = shared_views(worker.net, program)
+        views = shared_views(worker.operators, program)
         parts = torch.split(shared.tensor, [view.numel() for view in views])
         for view, part in zip(views, parts, strict=True):
             view.copy_(part.view(view.shape))
@@ -69,7 +69,7 @@ def net_whole(worker: Worker) -> RealDense:
     """The parameters that this host answers for, zero elsewhere [parameters]."""
     program, held = worker.program, worker.replica.parameters
     if isinstance(program, SubstitutedNet):
-        return RealDense(held * answers_for(worker.net, program, worker.host))
+        return RealDense(held * answers_for(worker.operators, program, worker.host))
     assert isinstance(program, TaggedNet)
     whole = torch.zeros(program.graph.elements, dtype=held.dtype)
     answered = net_towards(worker, RealDense(torch.zeros(1, dtype=held.dtype)), 1.0).tensor

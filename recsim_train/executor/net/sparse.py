@@ -165,12 +165,16 @@ def sparse_apply(state: DenseState, places: Tensor, values: Tensor) -> None:
     """One optimizer step of the central copy at ``places``: elsewhere the gradient is zero, and
     neither SGD nor Adagrad moves anything there."""
     central, optimizer = state.values, state.optimizer
+    if optimizer.moving:
+        moved = places >= central.numel() - optimizer.moving
+        central[places[moved]] -= values[moved]
+        places, values = places[~moved], values[~moved]
     part = central.index_select(0, places)
-    if optimizer.training.dense_optimizer == "sgd":
-        optimizer.step(part, values)
-    else:
-        local = type(optimizer)(optimizer.training, optimizer.state.index_select(0, places))
-        local.step(part, values)
+    stateless = optimizer.training.dense_optimizer == "sgd"
+    state_there = optimizer.state if stateless else optimizer.state.index_select(0, places)
+    local = type(optimizer)(optimizer.training, state_there)
+    local.step(part, values)
+    if not stateless:
         optimizer.state.index_copy_(0, places, local.state)
     central.index_copy_(0, places, part)
 

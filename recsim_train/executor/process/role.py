@@ -246,7 +246,7 @@ class Role:
     ) -> LoopContext:
         pooling = self.plan.embedding.service.pooling if self.plan.embedding else "server"
         dense = self._dense_stub(number, replica.parameters)
-        worker = Worker(replica, pooling, self.plan.net, self._host(), self.cache)
+        worker = Worker(replica, pooling, self.plan.net, self._host(), self.cache, number)
         if dense is not None:
             worker.room = dense.room
         return LoopContext(

@@ -259,7 +259,8 @@ def _activation_bytes(plan: Plan, ids: float) -> float:
     # of a dot interaction all products are held, of which its output has each pair once
     pairs = (len(model.tables) + 1) ** 2 if model.kind == "dlrm" else 0
     per_example = 2 * (outputs + len(model.tables) * model.embedding_dim + pairs) + looked_up
-    return b * per_example * shape.value_bytes(model)
+    kept = 0.0 if model.described is None else 2 * model.described.kept_bytes
+    return b * (per_example * shape.value_bytes(model) + kept)
 
 
 def memory_uses(plan: Plan, cluster: Cluster) -> list[MemoryUse]:
