@@ -53,7 +53,7 @@ from recsim_train.trace.garbage import earlier_objects_skipped
 from recsim_train.trace.ledger import COLLECTIVES, TRANSPORT, Booked, share_around
 from recsim_train.trace.progress import Meter
 from recsim_train.trace.record import Outcome
-from recsim_train.workload.operations import MEETINGS, MESSAGES, OPS
+from recsim_train.workload.operations import MEETINGS, MESSAGES, MODULES, OPS
 from recsim_train.workload.threads import CLASSES
 
 if TYPE_CHECKING:
@@ -87,11 +87,14 @@ class Spent:
         sums = {"unit": 0.0, "measured": 0.0, "scaled": 0.0}
         fitted: dict[str, tuple[float, float]] = {}
         erring = 0.0
+        own = runtime.plan.experiment.model.module is not None
         for what, rest, seconds in rested(booked, pricing.rests):
             sums[rest] += seconds
             if rest in ("measured", "scaled"):
                 erring += seconds * pricing.error_of(what)
             group = _group(what, rest, known=what in pricing.rests)
+            if own and group == "forward_backward":
+                group = MODULES
             if group is not None:
                 unit, scaled = fitted.get(group, (0.0, 0.0))
                 more = (0.0, seconds) if rest == "scaled" else (seconds, 0.0)

@@ -84,6 +84,8 @@ MEETINGS = "collectives in runs"
 """Groups of what is fitted to runs of calibration's own programs, and to bare messages."""
 CUT_NETS = "cut nets"
 """Group of the segments of nets that are cut."""
+MODULES = "modules"
+"""Group of passes of modules that were not timed: no profile knows its errors."""
 _ENTRY: Work = {"interpreter": 5}
 """Every operation comes after another one, whose code is in the caches instead of its own."""
 

@@ -112,6 +112,13 @@ def assumed(runtime: Runtime, outcome: Outcome) -> Iterator[str]:
             f"generator's law with exponent {data.synthetic.zipf:g} (data.synthetic.zipf). Set "
             "that to the exponent of the file's ids."
         )
+    rests = runtime.pricing.rests.get("forward_backward", {})
+    if runtime.plan.experiment.model.module is not None and {*rests} - {"measured"}:
+        yield (
+            "The passes of the module (model.module) were not timed on this profile's machine: "
+            "their time is a guess from what torch's operators do. `recsim-train calibrate --for "
+            "EXPERIMENT` times them."
+        )
     yield from _filling(runtime, outcome)
 
 
