@@ -161,8 +161,12 @@ def print_json(document: object) -> None:
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
-def caller() -> Caller:
-    """Who asks: the person at this terminal, by this command line."""
+def caller(log: Path | None = None) -> Caller:
+    """Who asks: the person at this terminal, by this command line. ``log``: as of `Caller`."""
     from recsim_train.session.job import Caller
 
-    return Caller(say, progress.progress_bar, ("recsim-train", *sys.argv[1:]))
+    if log is not None:
+        from recsim_train.results.folder import writable
+
+        writable(log.parent, log.name)
+    return Caller(say, progress.progress_bar, ("recsim-train", *sys.argv[1:]), log)

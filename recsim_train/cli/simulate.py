@@ -168,6 +168,15 @@ def run(
             "says of those hosts.  [default: as execution.compute says]",
         ),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="FILE.jsonl",
+            parser=common.path_of,
+            help="Add a line a second to it: iteration, examples/s, training loss.",
+        ),
+    ] = None,
 ) -> None:
     """Train for real: every role a process, with torch.distributed.
 
@@ -181,7 +190,7 @@ def run(
     from recsim_train import calls
     from recsim_train.session.prepare import check_emulated, ensure_data
 
-    caller = common.caller()
+    caller = common.caller(log)
     sets = [*(set_ or ()), *([f"execution.compute={compute}"] if compute else ())]
     study = calls.load(experiment, cluster, sets, seed)
     if dry_run:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from statistics import fmean
 
 from recsim_train.data.malformed import Malformed
@@ -22,8 +22,13 @@ from recsim_train.trace.record import Outcome
 from recsim_train.workload.compression import Tallies
 from recsim_train.workload.operations import ProcessTimes
 
-_LATELY = 10.0
-"""Seconds of which the speed that is shown is the mean."""
+_LATELY, _EACH = 10.0, 1.0
+"""Seconds of which the speed that is shown is the mean; between two lines of a log."""
+Log = Callable[[Mapping[str, float | None]], object]
+
+
+def unlogged(_: Mapping[str, float | None]) -> None:
+    """A log that nobody keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,12 @@ class TrainerSaid:
 
 
 class SoFar:
-    """What a meter is told of a run."""
+    """What a meter is told of a run, and each second a log."""
 
-    def __init__(self, plan: Plan, meter: Meter) -> None:
+    def __init__(self, plan: Plan, meter: Meter, log: Log = unlogged) -> None:
         rules = plan.experiment.training
         self._steps, self._batch = rules.warmup_steps + rules.steps, rules.batch_size
-        self._meter = meter
+        self._meter, self._log, self._logged = meter, log, -inf
         self._seen: deque[tuple[float, int]] = deque()
 
     def tell(self, trainers: list[TrainerSaid]) -> None:
@@ -56,14 +61,19 @@ class SoFar:
         while len(seen) > 2 and now - seen[0][0] > _LATELY:
             seen.popleft()
         words = []
-        (since, before), stage = seen[0], "training"
+        (since, before), stage, speed = seen[0], "training", None
         if done >= self._steps:
             stage = "evaluating"
         elif iterations > before and now > since:
-            words.append(f"{(iterations - before) * self._batch / (now - since):,.0f} examples/s")
+            speed = (iterations - before) * self._batch / (now - since)
+            words.append(f"{speed:,.0f} examples/s")
         losses = [said.loss for said in trainers if said.loss is not None]
-        if losses:
-            loss = fmean(losses)
+        loss = fmean(losses) if losses else None
+        if now - self._logged >= _EACH:
+            self._logged = now
+            finite = loss if loss is not None and isfinite(loss) else None
+            self._log({"iteration": done, "examples_per_second": speed, "loss": finite})
+        if loss is not None:
             words.append(f"loss {loss:.4f}" if isfinite(loss) else "loss not finite")
         self._meter(done, self._steps, stage, ", ".join(words))
 

@@ -3,9 +3,12 @@ for it, with what they hear meanwhile."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_train.config.cluster import Cluster, Host
@@ -35,6 +38,17 @@ class Caller:
     """Called with a title; gives a context in which a `Meter` is shown."""
     command: tuple[str, ...] = ()
     """The command line that asks, which run directories remember; empty: it was Python."""
+    log: Path | None = None
+    """Gets a line of JSON each second of a measurement that is started here."""
+
+    def logged(self, run: str, figures: Mapping[str, float | None]) -> None:
+        """One such line: of which run, when, and how far it is. One that cannot be written, as on a
+        full disk, is left out: no run ends for it."""
+        if self.log is None:
+            return
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        with suppress(OSError), self.log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"run": run, "at": at, **figures}) + "\n")
 
 
 NOBODY = Caller()

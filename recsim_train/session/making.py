@@ -134,7 +134,8 @@ class RunMaker:
         if self._keep.emulate:
             emulated = EmulatedCluster(layout_of(job.plan, job.profile))
         with emulated as hosts:
-            execute = partial(launch.execute, job.plan, hosts=hosts, times=times)
+            log = partial(self._caller.logged, base_name(job.plan, "real", job.cluster))
+            execute = partial(launch.execute, job.plan, hosts=hosts, times=times, log=log)
             while True:
                 try:
                     return self._life(job, keeping, lives, execute, before)

@@ -15,7 +15,15 @@ from recsim_train.checkpoints.going_on import LAST, NONE_KEPT, Keeping
 from recsim_train.config.errors import RunFailed
 from recsim_train.data.replay import check_cache
 from recsim_train.executor.emulation.cluster import EmulatedCluster
-from recsim_train.executor.part import KILLED, EmulatedRoles, Ending, SoFar, TrainerSaid
+from recsim_train.executor.part import (
+    KILLED,
+    EmulatedRoles,
+    Ending,
+    Log,
+    SoFar,
+    TrainerSaid,
+    unlogged,
+)
 from recsim_train.executor.process import forkserver
 from recsim_train.executor.process.board import FolderBoard
 from recsim_train.executor.process.merge import merge
@@ -71,6 +79,7 @@ def execute(
     *,
     staging: Path,
     progress: Meter | None = None,
+    log: Log = unlogged,
     hosts: EmulatedCluster | None = None,
     times: EmulatedRoles | None = None,
     keeping: Keeping = NONE_KEPT,
@@ -99,7 +108,7 @@ def execute(
                 with held():
                     place = forkserver.HERE if hosts is None else hosts.place(instance.name)
                     children.append(_start(plan, instance, staging, place))
-            _watch(plan, children, board, progress)
+            _watch(children, board, SoFar(plan, progress or unseen, log))
         except KeyboardInterrupt:
             asked = True
             with suppress(KeyboardInterrupt):  # a further wish: without a last checkpoint
@@ -152,9 +161,9 @@ def _start(plan: Plan, instance: Instance, staging: Path, place: forkserver.Netw
     return Child(instance, rank, process, errors)
 
 
-def _watch(plan: Plan, children: list[Child], board: FolderBoard, progress: Meter | None) -> None:
+def _watch(children: list[Child], board: FolderBoard, so_far: SoFar) -> None:
     """Until all have ended, or shortly after one has failed."""
-    so_far, due = SoFar(plan, progress or unseen), 0.0
+    due = 0.0
     trainers = [child for child in children if child.instance.role == "trainer"]
     failed_at: float | None = None
     # of all of them, also behind one that goes on
