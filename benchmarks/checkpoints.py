@@ -5,8 +5,8 @@
 CPU seconds of one process, in turn: a copy of its tables, `safetensors.torch.save_file` of it and
 the crc32 of its bytes; and what a run's process does (`recsim_train.executor.checkpoint`): its
 snapshot, its files, and the manifest. Shares are of the latter. Where a virtual machine gives
-memory out anew, pages of files take up to five times as long: so the least of both are compared,
-too.
+memory out anew, pages of files take up to five times as long: so tables are made once, the first
+round does not count, and the least of both are compared, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = []
     for megabytes in asked.megabytes:
-        found = [paired(megabytes, number) for number in range(asked.rounds)]
+        held = tables(megabytes)
+        found = [paired(held, number) for number in range(asked.rounds + 1)][1:]
         ratio = median_of([sum(own) / sum(plain) for plain, own in found])
         parts = [[one / sum(own) for one in own] for _, own in found]
         shares = [f"{sorted(part)[len(part) // 2]:.0%}" for part in zip(*parts, strict=True)]
@@ -62,13 +63,17 @@ def main() -> None:
     print("\n".join(table(columns, rows)))
 
 
-def paired(megabytes: int, number: int) -> tuple[list[float], list[float]]:
-    """CPU seconds of both, by stage; who comes first changes from round to round."""
+def tables(megabytes: int) -> list[MemoryBlock]:
+    """What a process holds, as long as it runs."""
     rows = megabytes * 1_000_000 // (4 * DIM * TABLES)
-    held = [
+    return [
         MemoryBlock(f"tables.{n}.rows", (rows, DIM), (0, 0), torch.rand(rows, DIM))
         for n in range(TABLES)
     ]
+
+
+def paired(held: list[MemoryBlock], number: int) -> tuple[list[float], list[float]]:
+    """CPU seconds of both, by stage; who comes first changes from round to round."""
     found: dict[bool, list[float]] = {}
     for ours in (number % 2 == 0, number % 2 == 1):
         folder = Path(tempfile.mkdtemp(prefix="recsim-train-"))

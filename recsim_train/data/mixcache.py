@@ -26,7 +26,7 @@ from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.config.experiment import Model
 from recsim_train.data.batch import NumpyBatch, ids_by_table
 from recsim_train.placement.plan import Plan
-from recsim_train.workload.shape import stored_row_bytes
+from recsim_train.workload.shape import ID_BYTES, stored_row_bytes
 
 Numbers = NDArray[np.int64]
 NEVER = -(1 << 62)
@@ -203,6 +203,15 @@ def slots_of(plan: Plan, trainer: int) -> int:
 def slot_map(plan: Plan, trainer: int) -> SlotMap:
     """An empty cache of a trainer of the plan."""
     return SlotMap(slots_of(plan, trainer), sum(table_rows(plan.experiment.model)))
+
+
+def cached_bytes(plan: Plan, trainer: int) -> int:
+    """Of all that a trainer's cache can hold, as it is written back: rows with their state, and
+    their ids; 0: it has none, or one that keeps nothing."""
+    if plan.topology.cache is None:
+        return 0
+    row = stored_row_bytes(plan.experiment.model, plan.experiment.training) + ID_BYTES
+    return slots_of(plan, trainer) * row
 
 
 def cache_bytes(plan: Plan, trainer: int) -> int:

@@ -155,22 +155,21 @@ def test_each_loss_of_allreduce_is_that_of_plain_training(
     run = measured(folder)
     spec = recsim_train.load(folder / "mine.yaml").experiment
     plain, found = Plain(folder, spec, monkeypatch), losses(run)
-    norm = plain.net.norm
+    norm: Any = plain.net.norm
     for step, batches in enumerate(plain.batches()):
         # each trainer's pass begins with the same running means; all move by the mean of moves
-        before = norm.running_mean.clone(), norm.running_var.clone()  # type: ignore[operator, union-attr]
+        before = norm.running_mean, norm.running_var
         after, own = [], []
         for batch in batches:
-            norm.running_mean.copy_(before[0])  # type: ignore[operator, union-attr]
-            norm.running_var.copy_(before[1])  # type: ignore[operator, union-attr]
+            norm.running_mean, norm.running_var = (one.clone() for one in before)
             own.append(plain.loss(batch))
-            after.append((norm.running_mean.clone(), norm.running_var.clone()))  # type: ignore[operator, union-attr]
+            after.append((norm.running_mean, norm.running_var))
         for trainer, loss in enumerate(own):
             known = found[f"trainer[{trainer}].worker[0]", step]
             assert known == pytest.approx(float(loss.detach()), abs=1e-5), step
         plain.step(own)
-        norm.running_mean.copy_(sum(mean for mean, _ in after) / 2)  # type: ignore[operator, union-attr]
-        norm.running_var.copy_(sum(var for _, var in after) / 2)  # type: ignore[operator, union-attr]
+        norm.running_mean = torch.stack([mean for mean, _ in after]).mean(0)
+        norm.running_var = torch.stack([var for _, var in after]).mean(0)
     plain.net.eval()
     (batch,) = held_out(spec.model, spec.data, 500)
     assert run.loss == pytest.approx(float(plain.loss(batch).detach()), abs=1e-4)
@@ -182,8 +181,9 @@ def test_dropout_and_running_means_go_on_from_a_checkpoint(tmp_path: Path, strat
     whole = measured(folder, chosen)
     (kept,) = (folder / "runs").glob("*-checkpoints")
     shutil.copytree(kept, folder / "rest" / kept.name)
-    for path in steps_of(folder / "rest" / kept.name)[1:]:
-        shutil.rmtree(path)
+    for path in steps_of(folder / "rest" / kept.name):
+        if path.name != "step-000000009":
+            shutil.rmtree(path)
     rest = measured(folder, chosen, out="rest", resume=True)
     assert rest.record.facts.resumed_at == 9
     known, found = losses(whole), losses(rest)
@@ -203,7 +203,7 @@ def test_dropout_and_running_means_go_on_from_a_checkpoint(tmp_path: Path, strat
     ids=lambda sets: sets[0],
 )
 def test_running_means_move_under_every_strategy(folder: Path, sets: tuple[str, ...]) -> None:
-    run = measured(folder, *sets, "checkpoint.every=none")
+    run = measured(folder, *sets, "checkpoint.every=null")
     assert run.loss is not None
     assert 0.0 < run.loss < 1.0
 
@@ -222,13 +222,13 @@ def test_a_module_is_exported_and_scores_as_the_run_did(
     own = {name[4:]: one for name, one in saved.items() if name.startswith("net.")}
     left = plain.net.load_state_dict(own, strict=False)
     assert left.unexpected_keys == []
-    assert left.missing_keys == ["norm.num_batches_tracked"]
+    assert {*left.missing_keys} <= {"norm.num_batches_tracked"}
     plain.tables = [saved[f"tables.{n}.weight"] for n in range(len(spec.model.tables))]
     # two trainers have moved it some 56 times, by a tenth of the way each
     assert float(plain.net.norm.running_mean.abs().sum()) > 0.01  # type: ignore[operator, union-attr]
     plain.net.eval()
     (batch,) = held_out(spec.model, spec.data, 500)
-    assert float(plain.loss(batch)) == pytest.approx(run.loss, rel=1e-5)
+    assert float(plain.loss(batch).detach()) == pytest.approx(run.loss, rel=1e-5)
 
 
 def test_a_description_is_kept_until_a_file_changes(folder: Path) -> None:

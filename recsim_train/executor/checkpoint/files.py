@@ -115,6 +115,8 @@ def save(path: Path, tensors: dict[str, torch.Tensor], **known: str) -> None:
         save_file(tensors, aside, {"format": "pt", **known})
         with aside.open("rb") as file:
             os.fsync(file.fileno())
+            # else each checkpoint would push as much of the log, or of others' files, out of memory
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         aside.rename(path)
     except SafetensorError as error:  # of a full disk, too
         number = re.search(r"os error (\d+)", str(error))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from recsim_train.config.cluster import Cluster
+from recsim_train.data.mixcache import cached_bytes
 from recsim_train.placement.plan import Instance, Plan
 from recsim_train.sim.cluster.hosts import Site
 from recsim_train.sim.host.memory import checkpoint_bytes
@@ -16,7 +18,7 @@ class CheckpointTimes:
     """Seconds; none where the profile has no prices of checkpoints."""
 
     still: float = 0.0
-    """For which all stand still: until the last process has its copy."""
+    """For which all stand still: until caches are written back, and all have their copies."""
     writing: Mapping[Instance, float] = field(default_factory=dict)
     """Of one core, for a process's files."""
     disk: float = 0.0
@@ -34,7 +36,7 @@ def checkpoint_times(
     """Of a plan's hosts, of each step that of the slowest one.
 
     What processes of one host copy, write and load shares its cores, each on at most one, as
-    computations do.
+    computations do. Before that trainers write all that their caches hold back to servers.
     """
     if (prices := cluster.checkpoints) is None:
         return CheckpointTimes()
@@ -45,9 +47,11 @@ def checkpoint_times(
         # the launcher of one machine looks at all of it, elsewhere each process
         whole = sum(sizes.values()) * (1.0 if cluster.colocate else max(1.0, len(own) / cores))
         timed = 1.0, max(*own, sum(own) / cores), sum(own) / cores, whole
-        hosts.append((*(figure / site.speed for figure in timed), sum(own)))
-    slowest, longest, shared, looked_at, most = map(max, zip(*hosts, strict=True))
-    still = longest * prices.copied_byte.value
+        nic = inf if cluster.colocate else site.host.kind.nic * cluster.network.efficiency
+        back = sum(cached_bytes(plan, i.index) for i in site.host.instances if i.role == "trainer")
+        hosts.append((*(figure / site.speed for figure in timed), sum(own), back / nic))
+    slowest, longest, shared, looked_at, most, back = map(max, zip(*hosts, strict=True))
+    still = longest * prices.copied_byte.value + back
     return CheckpointTimes(
         still=still,
         writing={who: size * prices.written_byte.value for who, size in sizes.items()},
