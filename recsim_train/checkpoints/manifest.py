@@ -116,6 +116,10 @@ def carried(experiment: Experiment, choice: StrategyChoice) -> dict[str, Any]:
     known = resolved(experiment)
     training = {k: v for k, v in known["training"].items() if k not in _FREE}
     own = {name: known[name] for name in ("model", "data", "seed")}
+    if (described := own["model"].pop("described", None)) is not None:
+        # where its file lies, or a word in it, may change as long as what is kept is the same
+        kept = {name: described[name] for name in ("tables", "parameters", "buffers")}
+        own["model"] = {**own["model"], "module": None, "described": kept}
     return {**own, "training": training, "strategy": choice.model_dump(mode="json")}
 
 

@@ -17,7 +17,7 @@ import yaml
 
 import recsim_train
 from recsim_train.calls.answers import Run
-from recsim_train.checkpoints.manifest import steps_of
+from recsim_train.checkpoints.manifest import carried, steps_of
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.data.batch import ids_by_table
@@ -336,3 +336,19 @@ def test_the_page_on_own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     loss = torch.nn.functional.binary_cross_entropy(scores, labels)
     summary = json.loads((run / "summary.json").read_text())
     assert float(loss) == pytest.approx(summary["loss"], rel=1e-5)
+
+
+def test_a_checkpoint_is_of_names_and_shapes_and_of_no_folder(folder: Path, tmp_path: Path) -> None:
+    def carried_of(place: Path) -> dict[str, Any]:
+        spec = recsim_train.load(place / "mine.yaml").experiment
+        return carried(spec, spec.strategies[0])
+
+    first = carried_of(folder)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("net.py", "beside.py", "mine.yaml"):
+        shutil.copy(folder / name, moved / name)
+    (moved / "net.py").write_text((moved / "net.py").read_text() + "# a word more\n")
+    assert carried_of(moved) == first
+    (moved / "beside.py").write_text("WIDTH = 13\n")
+    assert carried_of(moved) != first

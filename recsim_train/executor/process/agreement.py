@@ -147,7 +147,8 @@ def terms_of(plan: Plan, instance: Instance, world: int) -> Terms:
     is not there.
 
     Data files may lie elsewhere on each machine, and what is made of them, too: their sizes and
-    their first bytes count, in their order, among those who read them.
+    their first bytes count, in their order, among those who read them. So may a module's file,
+    whose description knows its content.
     """
     settings = resolved(plan.experiment)
     settings["strategy"] = {"kind": plan.strategy.kind, **plan.options}
@@ -155,6 +156,7 @@ def terms_of(plan: Plan, instance: Instance, world: int) -> Terms:
     terms = {"WORLD_SIZE": str(world)}
     paths = {key: data.pop(key, None) for key in ("path", "eval_path")}
     data.pop("converted", None)
+    settings["model"].pop("module", None)
     terms |= dict(_flat(settings))
     for key, names in paths.items():
         terms[f"data.{key}"] = NOT_SET if names is None else "a file"
