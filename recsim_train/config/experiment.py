@@ -152,12 +152,12 @@ class Model(Section):
     """Preset or own name, printed in reports."""
     kind: Literal["dlrm", "wide_deep", "deepfm", "dcn", "module"] = "dlrm"
     """Which net; module follows from ``module``."""
-    module: str | None = None
+    module: Annotated[str | None, Field(repr=False)] = None
     """A function of one's own that makes the net, FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION; a
     file relative to the experiment's. It is called with ``dense_features``, ``tables`` (their
     names) and ``embedding_dim``, and its ``forward(dense [B, F], embedded [B, T, d])`` returns
     logits [B]."""
-    described: ModuleShape | None = None
+    described: Annotated[ModuleShape | None, Field(repr=False)] = None
     """Of a module; not to be written by hand."""
     embedding_dim: Positive
     """Width of every embedding; in a dlrm, of the bottom MLP's output too."""

@@ -144,5 +144,6 @@ def _other_net(model: Model) -> Model:
 def _digest(what: object) -> str:
     """Four bytes of what a model, its tables or a segment's pieces are, names left out."""
     if isinstance(what, Model):
-        what = what.with_({"name": "", "module": None})
+        what = what.with_({"name": ""}), what.described
+        what = what if what[1] is not None else what[0]  # as profiles of before have it
     return hashlib.blake2b(repr(what).encode(), digest_size=4).hexdigest()

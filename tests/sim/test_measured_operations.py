@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recsim_train import calls
 from recsim_train.config.cluster import Cluster
 from recsim_train.config.measured import MeasuredOperation, Pooled
 from recsim_train.placement.plan import Plan
@@ -20,6 +21,7 @@ from recsim_train.workload.operations import OPS, cost, seconds
 from recsim_train.workload.scope import Scope
 from recsim_train.workload.shape import dense_parameters
 from recsim_train.workload.signature import Signature, signature
+from tests.commands import ROOT
 from tests.simulated import elasticities, operations_of, scaled, simulate
 
 Plans = Callable[..., Plan]
@@ -330,3 +332,14 @@ def test_only_what_work_depends_on_tells_shapes_apart(plan: Plan) -> None:
     assert text("dense_apply") == text("dense_apply", wider)
     assert text("dense_apply") != text("dense_apply", training=adagrad)
     assert text("lookup_pooled") == text("lookup_pooled", training=adagrad)
+
+
+def test_the_shipped_profile_knows_the_shapes_of_the_quickstarts_own_net() -> None:
+    """Whatever becomes of models' fields: else what was measured would count as another net's."""
+    study = calls.load(ROOT / "experiments" / "quickstart.yaml", "reference-2core")
+    (job,) = study.jobs()
+    entries = job.profile.operations or ()
+    kin = {Signature.parse(e.shape).kin for e in entries if e.operation == "forward_backward"}
+    spec = job.plan.experiment
+    scope = Scope(model=spec.model, training=spec.training, batch=spec.training.batch_size)
+    assert signature("forward_backward", scope).kin in kin
