@@ -30,6 +30,11 @@ def init(
     text = find_experiment(Path(FIRST)).read_text(encoding="utf-8")
     head, name, rest = text.partition(f"name: {FIRST}\n")
     assert name, head
-    put(experiment, f"# A first experiment, to be edited.\nname: mine\n{rest}".encode())
+    here = next(line for line in rest.splitlines() if line.startswith("cluster: "))
+    described = (
+        "cluster: mine         # cluster_profiles/mine.yaml; local: this machine, measured once"
+    )
+    own = rest.replace(here, described)
+    put(experiment, f"# A first experiment, to be edited.\nname: mine\n{own}".encode())
     cluster.new(profile)
-    common.say(f"wrote {experiment}; in {folder}: recsim-train simulate mine.yaml --cluster mine")
+    common.say(f"wrote {experiment}; in {folder}: recsim-train simulate mine.yaml")

@@ -25,7 +25,7 @@ from recsim_train.trace.ledger import RUNTIME, SUPERVISION, Booked, Sample
 
 _GAP = 0.25
 """Seconds between two samples at first."""
-_MOST = 2000
+_MOST = 500
 """Samples; with more, every second one is dropped and the gap doubles."""
 _FIRST_LINE, _ALL_LINES = 256, 1 << 16
 """Bytes that hold the first line, which is of all cores, and those of each core after it."""

@@ -69,8 +69,9 @@ class SoFar:
             words.append(f"{speed:,.0f} examples/s")
         losses = [said.loss for said in trainers if said.loss is not None]
         loss = fmean(losses) if losses else None
-        if now - self._logged >= _EACH:
-            self._logged = now
+        over = done >= self._steps and self._logged < inf
+        if over or now - self._logged >= _EACH:
+            self._logged = inf if over else now  # the end is the last line
             finite = loss if loss is not None and isfinite(loss) else None
             self._log({"iteration": done, "examples_per_second": speed, "loss": finite})
         if loss is not None:

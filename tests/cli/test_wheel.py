@@ -60,7 +60,7 @@ def test_commands_of_the_readme_work_in_an_empty_folder(built: Path, tmp_path: P
 def test_a_first_experiment_is_written_predicted_and_run(built: Path, tmp_path: Path) -> None:
     recsim_train(built, tmp_path, "init", "first")
     folder, small = tmp_path / "first", ["--set", "model=tiny", "--set", "data.path=null"]
-    said = recsim_train(built, folder, "simulate", "mine.yaml", "--cluster", "mine", *SHORT, *small)
+    said = recsim_train(built, folder, "simulate", "mine.yaml", *SHORT, *small)
     assert "predicted flat_ps" in said
     recsim_train(built, folder, "run", "mine.yaml", *SHORT, *small)
     assert len(list((folder / "runs").glob("mine-flat_ps-*"))) == 2

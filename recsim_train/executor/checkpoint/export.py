@@ -79,7 +79,13 @@ def _columns(manifest: Manifest) -> dict[str, Any]:
         "experiment": manifest.experiment,
         "iteration": manifest.iteration,
         "examples": manifest.examples,
-        "model": manifest.configuration["model"],
+        "model": _of_any_machine(manifest.configuration["model"]),
         "tables": list(manifest.tables),
         **manifest.columns,
     }
+
+
+def _of_any_machine(model: dict[str, Any]) -> dict[str, Any]:
+    """Without the folder of a module's file."""
+    place, _, function = str(model.get("module", "")).rpartition(":")
+    return {**model, "module": f"{Path(place).name}:{function}"} if place else model
