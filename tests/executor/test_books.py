@@ -107,10 +107,10 @@ def test_long_runs_keep_few_samples() -> None:
         now += 0.11
         books.tick()
     times = [sample.time for sample in books.samples]
-    assert 1000 <= len(times) <= 2001
+    assert 250 <= len(times) <= 501
     assert times == sorted(times)
     assert times[0] == 0.0
-    assert now - times[-1] <= 0.5
+    assert now - times[-1] <= 2.0
 
 
 NAMES = ["cpu", *(f"cpu{number}" for number in range(12))]
