@@ -171,7 +171,7 @@ def run(
     log: Annotated[
         Path | None,
         typer.Option(
-            "--log",
+            "--progress-log",
             metavar="FILE.jsonl",
             parser=common.path_of,
             help="Add a line a second to it: iteration, examples/s, training loss.",
@@ -190,6 +190,10 @@ def run(
     from recsim_train import calls
     from recsim_train.session.prepare import check_emulated, ensure_data
 
+    if log is not None and "RANK" in os.environ:
+        raise UserError(
+            "--progress-log is kept of runs whose processes are started here, not of ranks"
+        )
     caller = common.caller(log)
     sets = [*(set_ or ()), *([f"execution.compute={compute}"] if compute else ())]
     study = calls.load(experiment, cluster, sets, seed)

@@ -45,19 +45,23 @@ class DenseOptimizer:
     ``state``: Adagrad's sums of squared gradients [parameters]; of SGD, nothing. It is there before
     the first step: threads that share the optimizer could each make one, and lose the other's.
     ``moving``: how many of the last ones are buffers of a module, to which any rule adds what they
-    have moved by, in the place of a gradient: parameters -= gradient.
+    have moved by, in the place of a gradient: parameters -= share * gradient, with a ``share`` of
+    one for each loop that sends such moves, so that all together go as far as one.
     """
 
     training: Training
     state: Tensor
     moving: int = 0
+    share: float = 1.0
 
     @staticmethod
-    def of(training: Training, parameters: Tensor, moving: int = 0) -> DenseOptimizer:
+    def of(
+        training: Training, parameters: Tensor, moving: int = 0, share: float = 1.0
+    ) -> DenseOptimizer:
         """Before the first step on ``parameters``."""
         adagrad = training.dense_optimizer == "adagrad"
         state = torch.zeros_like(parameters if adagrad else parameters[:0])
-        return DenseOptimizer(training, state, moving)
+        return DenseOptimizer(training, state, moving, share)
 
     def step(self, parameters: Tensor, gradient: Tensor) -> None:
         """parameters -= lr * gradient (SGD).
@@ -66,7 +70,7 @@ class DenseOptimizer:
         """
         if self.moving:
             stepped = parameters.numel() - self.moving
-            parameters[stepped:].sub_(gradient[stepped:])
+            parameters[stepped:].sub_(gradient[stepped:], alpha=self.share)
             parameters, gradient = parameters[:stepped], gradient[:stepped]
         if self.training.dense_optimizer == "sgd":
             parameters.add_(gradient, alpha=-self.training.dense_lr)
@@ -132,11 +136,15 @@ class DenseState:
         start: int,
         stop: int,
         order: Tensor | None = None,
+        loops: int = 1,
     ) -> None:
+        """``loops``: that push to it."""
         whole = initial_dense(model, seed)
         self.values = (whole if order is None else whole[order])[start:stop].clone()
         # an order is one of operators: of a module there is one
-        self.optimizer = DenseOptimizer.of(training, self.values, moving(model, start, stop))
+        self.optimizer = DenseOptimizer.of(
+            training, self.values, moving(model, start, stop), 1 / loops
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

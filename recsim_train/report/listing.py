@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_train.report import text
-from recsim_train.report.document import Chapter, Document, TextTable
+from recsim_train.report.document import Chapter, Document, Lines, TextTable
 from recsim_train.report.runs import title
 from recsim_train.results.row import flat_settings
 from recsim_train.results.rundir import MANIFEST, RunRecord, run_document
@@ -74,6 +74,8 @@ def _apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[
 def _settings(run: RunRecord) -> dict[str, Any]:
     """As they are written with `--set`; the strategy is the run's own of those of its file."""
     own = {k: v for k, v in run.manifest["configuration"].items() if k != "strategy"}
+    if (described := own.get("model", {}).get("described")) is not None:
+        own["model"] = {**own["model"], "described": described["digest"]}
     options = run.manifest["strategy"].get("options") or {}
     return flat_settings({"world": run.world, "strategy": {"kind": run.strategy, **options}, **own})
 
@@ -102,7 +104,7 @@ def compared(one: RunRecord, other: RunRecord) -> Document:
         heads = (kind, one.path.name, other.path.name, "second / first")
         if rows:
             chapters.append(Chapter("", [TextTable.of(heads, rows, heads[:3])]))
-    return Document(items=chapters)
+    return Document(items=chapters or [Lines(["They do not differ."])])
 
 
 def _said(value: Any) -> str:

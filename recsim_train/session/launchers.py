@@ -47,6 +47,12 @@ def write(study: Study, scheduler: Scheduler, folder: Path, minutes: int) -> lis
             "--set strategy=allreduce"
         )
     (job,) = jobs
+    module = job.plan.experiment.model.module
+    if module is not None and ".py:" in module and scheduler in ("kubernetes", "skypilot"):
+        raise UserError(
+            f"{scheduler} starts elsewhere, where {module} is not: install it as a package there, "
+            "and name it in model.module as PACKAGE.MODULE:FUNCTION"
+        )
     known = _known(job, scheduler, minutes)
     files = {EXPERIMENT: str(known["text"])}
     if known["profile"]:
@@ -74,9 +80,13 @@ def _known(job: Job, scheduler: Scheduler, minutes: int) -> dict[str, Any]:
     ranks = [f"{plan.rank(i)} {i.name}" for i in plan.instances]
     folder = "/settings/" if scheduler == "kubernetes" else ""
     command = f"recsim-train run {folder}{EXPERIMENT} --out runs --resume"
+    # a name that shells, YAML and Kubernetes take: it begins with a letter and has 50 at most
+    cleaned = re.sub("[^a-z0-9]+", "-", f"{spec.name}-{plan.strategy.kind}".lower())
+    name = re.sub("^[^a-z]+", "", cleaned)[:50].strip("-") or plan.strategy.kind.replace("_", "-")
     return {
-        "name": re.sub("[^a-z0-9]+", "-", f"{spec.name}-{plan.strategy.kind}".lower()).strip("-"),
-        "title": f"{spec.name}, {plan.strategy.kind}: {len(ranks)} ranks on {len(hosts)} hosts",
+        "name": name,
+        "title": f"{name}: {len(ranks)} ranks on {len(hosts)} hosts",
+        "most": max(map(len, hosts)),
         "layout": [
             f"host {number}: rank " + ", ".join(ranks[plan.rank(i)] for i in host)
             for number, host in enumerate(hosts)
@@ -103,7 +113,7 @@ def _rendered(template: str, known: Mapping[str, Any]) -> str:
 
     environment = Environment(
         loader=PackageLoader("recsim_train.session", "start"),
-        autoescape=False,  # of shell and YAML: names are checked instead
+        autoescape=False,  # of shell and YAML: nothing of a user's is filled in uncleaned
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -34,6 +34,14 @@ def with_modules(points: Sequence[Loaded]) -> tuple[Loaded, ...]:
     return tuple(_described(point, known) for point in points)
 
 
+def check_there(points: Sequence[Loaded]) -> None:
+    """Raise UserError where a run would find no file of its module: a prediction needs none."""
+    for point in points:
+        place = (point.experiment.model.module or "").rpartition(":")[0]
+        if place.endswith(".py") and not Path(place).is_file():
+            raise UserError(f"model.module: there is no file {place}")
+
+
 def _described(point: Loaded, known: dict[tuple[Model, tuple[str, ...]], Model]) -> Loaded:
     spec = point.experiment
     if spec.model.module is None:
@@ -85,9 +93,10 @@ def _found(model: Model, tables: tuple[str, ...], beside: Path) -> Model:
 
 def _kept(path: Path) -> dict[str, Any] | None:
     """What was found before, if no file that it was found from has changed."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         answer: dict[str, Any] = json.loads(path.read_text())
         sums = {path: sha256(Path(path).read_bytes()).hexdigest() for path in answer["sources"]}
+        ModuleShape.model_validate(answer["described"])
         return answer if sums == answer["sources"] else None
     return None
 

@@ -19,7 +19,7 @@ from recsim_train.placement.describe import describe
 from recsim_train.placement.plan import Plan
 from recsim_train.results.rundir import World
 from recsim_train.session.job import NOBODY, Caller, Job
-from recsim_train.session.modules import with_modules
+from recsim_train.session.modules import check_there, with_modules
 from recsim_train.session.prepare import Profiles
 from recsim_train.strategy.registry import schemas
 
@@ -108,6 +108,8 @@ class Study:
         if self.swept and world == "real":
             caller.say(f"a sweep: {len(self.points)} points are measured one after the other")
         points = self.points
+        if world == "real":
+            check_there(points)
         if what_if:
             asked = ASKED_MANY if self.swept else ASKED_ONE
             points = tuple(

@@ -69,7 +69,8 @@ def test_slurm_gets_a_task_for_each_rank(folder: Path) -> None:
     shell_is_sound(folder / "job" / "calibrate.sbatch")
     text = script.read_text()
     asked = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)", text, re.MULTILINE))
-    assert (asked["nodes"], asked["ntasks"], asked["cpus-per-task"]) == ("5", "7", "2")
+    assert (asked["nodes"], asked["ntasks-per-node"], asked["cpus-per-task"]) == ("5", "2", "2")
+    assert "srun --ntasks=7 --cpus-per-task=2 " in text
     assert (asked["time"], asked["signal"]) == ("90", "TERM@60")
     assert "counts=(2 2 1 1 1)" in text
     assert "# host 1: rank 2 trainer[2], 3 trainer[3]" in text
@@ -145,3 +146,49 @@ def test_nothing_is_overwritten(folder: Path) -> None:
     assert done.returncode == 2
     assert "experiment.yaml exists already: nothing was written" in done.stderr
     assert not (folder / "job" / "run.sbatch").exists()
+
+
+def test_a_host_that_fails_is_told_of(folder: Path, tmp_path: Path) -> None:
+    """By the script for ssh, with one that fails at the second host."""
+    script = launched(folder, "ssh") / "run.sh"
+    place = tmp_path / "bin"
+    place.mkdir()
+    (place / "ssh").write_text('#!/bin/bash\necho "$1" >> asked; [ "$1" != two ]\n')
+    (place / "ssh").chmod(0o755)
+    path = {"PATH": f"{place}:/usr/bin:/bin"}
+    call = ["bash", str(script), "one", "two", "three", "four", "five"]
+    assert subprocess.run(call, env=path, check=False, timeout=60).returncode == 1
+    assert sorted((script.parent / "asked").read_text().split()) == sorted(call[2:])
+    assert subprocess.run(call[:-1], env=path, check=False, timeout=60).returncode == 2
+
+
+def test_names_are_no_commands(folder: Path) -> None:
+    text = yaml.safe_dump({**EXPERIMENT, "name": "9 lives\n\ntouch here; \u00fc"})
+    (folder / "mine.yaml").write_text(text)
+    for scheduler in ("slurm", "ssh", "skypilot"):
+        job = launched(folder, scheduler)
+        for path in job.iterdir():
+            if path.name not in ("experiment.yaml", "cluster.yaml"):
+                assert "touch here" not in path.read_text()
+                assert "lives-touch-here" in path.read_text()
+        shutil.rmtree(job)
+
+
+def test_a_modules_file_is_not_where_pods_are(folder: Path) -> None:
+    (folder / "net.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, n):\n"
+        "        super().__init__()\n"
+        "        self.top = torch.nn.Linear(n, 1)\n"
+        "    def forward(self, dense, embedded):\n"
+        "        return self.top(torch.cat([dense, embedded.flatten(1)], 1)).squeeze(1)\n"
+        "def build(dense_features, tables, embedding_dim):\n"
+        "    return Net(dense_features + len(tables) * embedding_dim)\n"
+    )
+    model = {"preset": "tiny", "module": "net.py:build"}
+    (folder / "mine.yaml").write_text(yaml.safe_dump({**EXPERIMENT, "model": model}))
+    done = command("launch", "kubernetes", "mine.yaml", "-o", "job", cwd=folder)
+    assert done.returncode == 2
+    assert "install it as a package there" in done.stderr
+    launched(folder, "slurm")

@@ -70,9 +70,11 @@ def test_two_runs_differ_in_what_was_set_and_what_came_of_it(folder: Path) -> No
     assert before != after
     shown = command("runs", "diff", one, other, cwd=folder).stdout
     assert "training.batch_size" in shown
-    assert "0.5" in shown
+    (row,) = [line for line in shown.splitlines() if line.startswith("training.batch_size")]
+    assert row.split()[1:] == ["128", "64", "0.5"]
     found = json.loads(command("runs", "diff", one, one, "--json", cwd=folder).stdout)
     assert not any(found.values())
+    assert "They do not differ." in command("runs", "diff", one, one, cwd=folder).stdout
 
 
 def test_no_run_is_one_sentence(folder: Path, tmp_path: Path) -> None:

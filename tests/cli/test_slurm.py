@@ -49,7 +49,7 @@ SlurmdLogFile={folder}/slurmd.log
 JobRequeue=1
 KillWait=30
 ReturnToService=2
-NodeName={host} CPUs=8 State=UNKNOWN
+NodeName={host} CPUs=8 RealMemory=16000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 

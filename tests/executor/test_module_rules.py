@@ -70,6 +70,10 @@ BROKEN = [
         ),
         "the buffer seen changes from batch to batch and is no floating-point number",
     ),
+    (
+        net(init="self.norm = nn.BatchNorm1d(6, momentum=None)", forward="x = self.norm(x)"),
+        "the buffer norm.num_batches_tracked changes from batch to batch",
+    ),
     (net(forward="x = nn.functional.dropout(x, 0.5)"), "draws random numbers while it is evalua"),
     (net(forward="x = x.cuda()"), r"its forward pass fails: net.py:15: \w+: .*CUDA"),
     (net(forward="x = x.detach(); return self.last.bias.expand(len(x))"), "gets no gradient"),

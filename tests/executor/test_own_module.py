@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 import recsim_train
 from recsim_train.calls.answers import Run
@@ -22,6 +23,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Experiment
 from recsim_train.data.batch import ids_by_table
 from recsim_train.data.stream import held_out, open_stream
+from recsim_train.executor.checkpoint.export import export
 from recsim_train.executor.net.model import initial_rows
 from recsim_train.executor.worker import DenseOptimizer, Replica, Worker
 from recsim_train.session.making import RunMaker
@@ -67,6 +69,8 @@ EXPERIMENT: dict[str, Any] = {
     "strategy": "allreduce",
     "cluster": "reference-2core",
 }  # fmt: skip
+
+MORE = pytest.mark.thorough
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +179,7 @@ def test_each_loss_of_allreduce_is_that_of_plain_training(
     assert run.loss == pytest.approx(float(plain.loss(batch).detach()), abs=1e-4)
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "localsgd"])
+@pytest.mark.parametrize("strategy", ["allreduce", pytest.param("localsgd", marks=MORE)])
 def test_dropout_and_running_means_go_on_from_a_checkpoint(tmp_path: Path, strategy: str) -> None:
     folder, chosen = written(tmp_path, 0.2), f"strategy={strategy}"
     whole = measured(folder, chosen)
@@ -194,18 +198,25 @@ def test_dropout_and_running_means_go_on_from_a_checkpoint(tmp_path: Path, strat
 @pytest.mark.parametrize(
     "sets",
     [
-        ("strategy=flat_ps", "roles.dense_servers=1"),
+        pytest.param(("strategy=flat_ps", "roles.dense_servers=1"), marks=MORE),
         ("strategy=flat_ps", "roles.dense_servers=2", "training.threads=2"),
-        ("strategy={kind: shadowsync, algorithm: bmuf}",),
+        pytest.param(("strategy={kind: shadowsync, algorithm: bmuf}",), marks=MORE),
         ("strategy={kind: flat_ps, compression: {kind: dct, density: 5 %, refresh: 5}}",),
-        ("strategy=scalefreectr", "training.dense_optimizer=adagrad"),
+        pytest.param(("strategy=scalefreectr", "training.dense_optimizer=adagrad"), marks=MORE),
     ],
     ids=lambda sets: sets[0],
 )
 def test_running_means_move_under_every_strategy(folder: Path, sets: tuple[str, ...]) -> None:
-    run = measured(folder, *sets, "checkpoint.every=null")
+    """To where batches' own are: each of the inputs' means is between 0 and some."""
+    run = measured(folder, *sets)
     assert run.loss is not None
     assert 0.0 < run.loss < 1.0
+    export(run.folder, folder / "model")
+    saved = load_file(folder / "model" / "model.safetensors")
+    var = saved["net.norm.running_var"]
+    assert float(saved["net.norm.running_mean"].abs().max()) > 0.05
+    assert float(var.min()) > 0.0
+    assert float((var - 1.0).abs().max()) > 0.05
 
 
 def test_a_module_is_exported_and_scores_as_the_run_did(
@@ -214,8 +225,6 @@ def test_a_module_is_exported_and_scores_as_the_run_did(
     run = measured(folder, "strategy=flat_ps", "roles.dense_servers=1")
     done = command("export", str(run.folder), "-o", "model", cwd=folder)
     assert done.returncode == 0, done.stderr
-    from safetensors.torch import load_file
-
     saved = load_file(folder / "model" / "model.safetensors")
     spec = recsim_train.load(folder / "mine.yaml").experiment
     plain = Plain(folder, spec, monkeypatch)
@@ -294,9 +303,63 @@ def test_threads_do_not_take_back_what_others_have_moved(folder: Path) -> None:
     pooled = torch.rand(4, 8, spec.model.embedding_dim, generator=draw)
     worker.net.forward(dense, pooled)
     alone = torch.cat(worker.net.moved())
+    assert float(alone.abs().min()) > 0.0
     worker.net.forward(dense, pooled)
     parameters[-16:] += 7.0  # another thread's step
     torch.testing.assert_close(torch.cat(worker.net.moved()), alone)
+
+
+REPLACED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, features, tables, dim):
+        super().__init__()
+        self.top = nn.Linear(features + tables * dim, 1)
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
+
+    def forward(self, dense, embedded):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * dense.mean(0)
+        return self.top(torch.cat([dense - self.mean, embedded.flatten(1)], 1)).squeeze(1)
+
+def build(dense_features, tables, embedding_dim):
+    return Net(dense_features, len(tables), embedding_dim)
+"""
+
+
+def test_buffers_that_a_pass_replaces_and_infinite_ones_are_kept(folder: Path) -> None:
+    (folder / "net.py").write_text(REPLACED)
+    spec = recsim_train.load(folder / "mine.yaml").experiment
+    worker = Worker(Replica(spec.model, spec.training, 1), "server")
+    dense = torch.full((8, spec.model.dense_features), 2.0)
+    pooled = torch.zeros(4, 8, spec.model.embedding_dim)
+    worker.net.forward(dense, pooled)
+    mean, mask = worker.net.moved()
+    torch.testing.assert_close(mean, torch.full_like(mean, -0.2))
+    assert (mask == 0).all()
+    gradient = torch.cat([torch.zeros(spec.model.dense_features + 4 * 8 + 1), mean, mask.flatten()])
+    worker.replica.optimizer.step(worker.replica.parameters, gradient)
+    worker.net.forward(dense, pooled)
+    torch.testing.assert_close(worker.net.moved()[0], torch.full_like(mean, -0.18))
+
+
+def test_all_loops_together_move_a_servers_buffers_as_far_as_one() -> None:
+    spec = recsim_train.load({**EXPERIMENT, "model": "tiny"}).experiment
+    values = torch.zeros(3)
+    optimizer = DenseOptimizer.of(spec.training, values, moving=1, share=1 / 4)
+    for _ in range(4):
+        optimizer.step(values, torch.tensor([1.0, 1.0, -2.0]))
+    torch.testing.assert_close(values, torch.tensor([-0.4, -0.4, 2.0]))
+
+
+def test_a_run_without_its_modules_file_is_refused_before_it_starts(folder: Path) -> None:
+    study = recsim_train.load(folder / "mine.yaml")
+    (folder / "net.py").unlink()
+    with pytest.raises(UserError, match=r"there is no file .*net\.py"):
+        study.jobs("real")
 
 
 def test_the_optimizer_of_a_shard_moves_its_own_buffers() -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import lcm, prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,7 +116,8 @@ def save(path: Path, tensors: dict[str, torch.Tensor], **known: str) -> None:
         with aside.open("rb") as file:
             os.fsync(file.fileno())
             # else each checkpoint would push as much of the log, or of others' files, out of memory
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # no more than advice
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         aside.rename(path)
     except SafetensorError as error:  # of a full disk, too
         number = re.search(r"os error (\d+)", str(error))

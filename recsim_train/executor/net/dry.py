@@ -30,8 +30,6 @@ from recsim_train.executor.net.modules import buffers_of, built, root_of, told
 _BATCHES = 12, 8
 """Examples of two batches."""
 _SEED = 11
-_COUNTED_BY_BATCH = {"num_batches_tracked"}
-"""Whole numbers that torch's own modules count, and use only where they have no momentum."""
 
 
 def examine(model: Model, tables: Sequence[str]) -> ModuleShape:
@@ -61,20 +59,19 @@ def examine(model: Model, tables: Sequence[str]) -> ModuleShape:
         for (name, one), was in zip(_state(module), before, strict=True)
         if not one.is_floating_point() and not torch.equal(one, was)
     ]
-    if moved := [name for name in moved if name.rpartition(".")[2] not in _COUNTED_BY_BATCH]:
+    if moved := [name for name in moved if not _unused(module, name)]:
         raise _broken(
             f"the buffer {moved[0]} changes from batch to batch and is no floating-point number: "
             "only such are kept in checkpoints and shared among trainers"
         )
     _trained(module, small, where)
-    for (_, one), was in zip(_state(module), before, strict=True):
-        with torch.no_grad():
-            one.copy_(was)
+    _restore(module, before)
     if not torch.equal(_trained(module, large, where).logits, first.logits):
         raise _broken(
             "it keeps something from one batch to the next that is no buffer (register_buffer): "
             "checkpoints and other trainers would not have it"
         )
+    _restore(other, before)
     draws = not torch.equal(_trained(other, large, where, seed=_SEED + 1).logits, second.logits)
     scores = [_evaluated(module, large, where, seed) for seed in (_SEED, _SEED + 1)]
     if not torch.equal(*scores):
@@ -91,6 +88,19 @@ def _broken(why: str) -> UserError:
 def _state(module: nn.Module) -> list[tuple[str, Tensor]]:
     """Parameters and all buffers."""
     return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _restore(module: nn.Module, before: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for (_, one), was in zip(_state(module), before, strict=True):
+            one.copy_(was)
+
+
+def _unused(module: nn.Module, name: str) -> bool:
+    """Whether a buffer is batch norm's count of batches, which it asks only without momentum."""
+    owner, _, own = name.rpartition(".")
+    momentum = getattr(module.get_submodule(owner), "momentum", None)
+    return own == "num_batches_tracked" and momentum is not None
 
 
 def _check_parameters(module: nn.Module, model: Model) -> None:
@@ -149,7 +159,7 @@ def _trained(module: nn.Module, batch: _Batch, where: str, seed: int = _SEED) ->
     module.train()
     embedded = batch.embedded.clone().requires_grad_()
     with _users(where, "forward pass"):
-        logits = module(batch.dense, embedded)
+        logits = module(batch.dense.clone(), embedded)
     size = len(batch.labels)
     if not isinstance(logits, Tensor):
         raise _broken(

@@ -28,17 +28,17 @@ class OwnNet(TrainableNet):
         assert model.described is not None
         self.described, self._seed, self._stream = model.described, seed, stream
         self.module = built(model, model.described.tables, seed)
-        held, buffers = list(self.module.parameters()), list(buffers_of(self.module).values())
         _check(self.described, self.module)
+        self._held = list(self.module.parameters())
+        names = [one.name for one in self.described.buffers]
+        shapes = [one.shape for one in (*self.described.parameters, *self.described.buffers)]
         # `.data`: as of `DenseNet`
-        shapes = [tuple(one.shape) for one in (*held, *buffers)]
         pieces = torch.split(parameters.data, [prod(shape) for shape in shapes])
         views = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
-        for parameter, view in zip(held, views, strict=False):
+        for parameter, view in zip(self._held, views, strict=False):
             parameter.data = view
-        self._held = held
-        self._buffers = list(zip(buffers, views[len(held) :], strict=True))
-        self._before: list[Tensor] = []
+        self._kept = dict(zip(names, views[len(self._held) :], strict=True))
+        self._before: dict[str, Tensor] = {}
         """The buffers at the beginning of the pass: other threads may have moved them since."""
 
     def begin(self, number: int) -> None:
@@ -51,14 +51,26 @@ class OwnNet(TrainableNet):
         """As of `DenseNet`; without gradients it is an evaluation."""
         if self.module.training != torch.is_grad_enabled():
             self.module.train(torch.is_grad_enabled())
-        self._before = [buffer.copy_(kept).clone() for buffer, kept in self._buffers]
+        self._before = {name: kept.clone() for name, kept in self._kept.items()}
+        with torch.no_grad():
+            for name, buffer in self._buffers():
+                buffer.copy_(self._before[name])
         logits: Tensor = self.module(features, pooled.transpose(0, 1).contiguous())
         return logits
 
     def moved(self) -> list[Tensor]:
         """In the place of a buffer's gradient, how far it has moved down."""
-        pairs = zip(self._before, self._buffers, strict=True)
-        return [before - buffer for before, (buffer, _) in pairs]
+        found = []
+        for name, buffer in self._buffers():
+            before, now = self._before[name], buffer.detach()
+            # where nothing moved it may be infinite, as in masks
+            found.append(torch.where(before == now, torch.zeros_like(before), before - now))
+        return found
+
+    def _buffers(self) -> list[tuple[str, Tensor]]:
+        """As they are by now: a pass may have put others in their places."""
+        there = dict(self.module.named_buffers())
+        return [(name, there[name]) for name in self._kept]
 
 
 def _check(described: ModuleShape, module: nn.Module) -> None:

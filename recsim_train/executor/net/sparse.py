@@ -167,7 +167,7 @@ def sparse_apply(state: DenseState, places: Tensor, values: Tensor) -> None:
     central, optimizer = state.values, state.optimizer
     if optimizer.moving:
         moved = places >= central.numel() - optimizer.moving
-        central[places[moved]] -= values[moved]
+        central[places[moved]] -= optimizer.share * values[moved]
         places, values = places[~moved], values[~moved]
     part = central.index_select(0, places)
     stateless = optimizer.training.dense_optimizer == "sgd"

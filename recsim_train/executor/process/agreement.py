@@ -157,6 +157,8 @@ def terms_of(plan: Plan, instance: Instance, world: int) -> Terms:
     paths = {key: data.pop(key, None) for key in ("path", "eval_path")}
     data.pop("converted", None)
     settings["model"].pop("module", None)
+    for counted in ("forward", "backward", "kept_bytes", "not_counted"):  # another torch counts so
+        settings["model"].get("described", {}).pop(counted, None)
     terms |= dict(_flat(settings))
     for key, names in paths.items():
         terms[f"data.{key}"] = NOT_SET if names is None else "a file"

@@ -158,7 +158,8 @@ class DenseServer:
         spec = plan.experiment
         self.rules = DenseRules(spec, shard)
         held = shard.start, shard.stop, central_order(plan)
-        self.state = DenseState(spec.model, spec.training, spec.seed, *held)
+        loops = len(plan.training)
+        self.state = DenseState(spec.model, spec.training, spec.seed, *held, loops=loops)
         self._turn = threading.Lock()
 
     @booked("dense_read")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -41,6 +42,9 @@ def checkpoint_times(
     if (prices := cluster.checkpoints) is None:
         return CheckpointTimes()
     sizes, hosts = checkpoint_bytes(plan), []
+    cached = {i: cached_bytes(plan, i.index) for i in plan.of_role("trainer")}
+    held = () if plan.embedding is None else plan.embedding.shards
+    shards = Counter(sites[shard.host].host for shard in held)
     for site in dict.fromkeys(sites.values()):
         cores = site.host.kind.cores * (cluster.contention if site.host.kind.cores > 1 else 1.0)
         own = [sizes[instance] for instance in site.host.instances]
@@ -48,7 +52,9 @@ def checkpoint_times(
         whole = sum(sizes.values()) * (1.0 if cluster.colocate else max(1.0, len(own) / cores))
         timed = 1.0, max(*own, sum(own) / cores), sum(own) / cores, whole
         nic = inf if cluster.colocate else site.host.kind.nic * cluster.network.efficiency
-        back = sum(cached_bytes(plan, i.index) for i in site.host.instances if i.role == "trainer")
+        # of all that come back, its shards get their share
+        sent = sum(cached[i] for i in site.host.instances if i in cached)
+        back = max(sent, sum(cached.values()) * shards[site.host] / max(1, shards.total()))
         hosts.append((*(figure / site.speed for figure in timed), sum(own), back / nic))
     slowest, longest, shared, looked_at, most, back = map(max, zip(*hosts, strict=True))
     still = longest * prices.copied_byte.value + back
