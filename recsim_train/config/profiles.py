@@ -110,8 +110,10 @@ def _read(document: YamlDocument, mistakes: Mistakes) -> Cluster:
 
 
 def _no_profile(name: str, near: Path | None) -> str:
-    files = (p for f in _profile_folders(near) for p in f.glob("*") if p.suffix in SUFFIXES)
-    available = sorted({path.stem for path in files} - ({LOCAL} if name == LOCAL else set()))
+    here, along = _profile_folders(near), shipped(PROFILES)
+    files = [p.stem for f in here if f != along for p in f.glob("*") if p.suffix in SUFFIXES]
+    files += [p.stem for p in along.glob("*") if p.suffix in SUFFIXES and p.stem != LOCAL]
+    available = sorted(set(files))
     names = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
     if _is_path(name):
         return f"cluster profile {name}: no such file; profiles by name, {names}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT
+from tests.commands import ROOT, command
 from tests.docs.test_tasks import commands
 
 
@@ -42,36 +42,32 @@ def recsim_train(built: Path, cwd: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-SHORT = ["--set", "training.steps=20", "--set", "simulation.what_if_steps=0"]
-
-
 def test_commands_of_the_readme_work_in_an_empty_folder(built: Path, tmp_path: Path) -> None:
     typed = [words for words in commands(ROOT / "README.md") if words[0] in ("cluster", "simulate")]
     assert len(typed) >= 2
     for words in typed:
-        recsim_train(built, tmp_path, *words, *(SHORT if words[0] == "simulate" else []))
-    said = recsim_train(
-        built, tmp_path, "simulate", "quickstart", *SHORT, "--cluster", "reference-2core"
-    )
-    assert "predicted flat_ps" in said
-    assert str(tmp_path) not in recsim_train(built, tmp_path, "show", "presets")
-
-
-def test_a_first_experiment_is_written_predicted_and_run(built: Path, tmp_path: Path) -> None:
+        said = recsim_train(
+            built, tmp_path, *words, *(["--dry-run"] if words[0] == "simulate" else [])
+        )
+    assert "processes" in said
     recsim_train(built, tmp_path, "init", "first")
     folder, small = tmp_path / "first", ["--set", "model=tiny", "--set", "data.path=null"]
-    said = recsim_train(built, folder, "simulate", "mine.yaml", *SHORT, *small)
-    assert "predicted flat_ps" in said
-    recsim_train(built, folder, "run", "mine.yaml", *SHORT, *small)
-    assert len(list((folder / "runs").glob("mine-flat_ps-*"))) == 2
-    written = (folder / "mine.yaml").read_text()
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "recsim_train", "init", "first"], cwd=tmp_path, check=False,
-        env={**os.environ, "PYTHONPATH": str(built / "installed")}, capture_output=True, text=True,
-    )  # fmt: skip
+    short = ["--set", "training.steps=20", "--set", "simulation.what_if_steps=0"]
+    assert "predicted flat_ps" in recsim_train(
+        built, folder, "simulate", "mine.yaml", *short, *small
+    )
+    said = recsim_train(built, folder, "simulate", "quickstart", "--dry-run", "--cluster", "mine")
+    assert "flat_ps" in said
+
+
+def test_a_first_experiment_is_not_overwritten(tmp_path: Path) -> None:
+    assert command("init", "first", cwd=tmp_path).returncode == 0
+    written = tmp_path / "first" / "mine.yaml"
+    written.write_text("mine")
+    done = command("init", "first", cwd=tmp_path)
     assert done.returncode == 2
     assert "mine.yaml exists already: nothing was written" in done.stderr
-    assert (folder / "mine.yaml").read_text() == written
+    assert written.read_text() == "mine"
 
 
 def test_nothing_of_this_machine_is_in_the_archives(built: Path) -> None:

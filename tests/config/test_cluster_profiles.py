@@ -342,7 +342,7 @@ class TestFinding:
             load_cluster("datacenter", self.experiment)
         assert str(caught.value) == (
             "there is no cluster profile 'datacenter'; did you mean 'datacentre'? "
-            "Available: datacentre, laptop"
+            "Available: datacentre, example-racks, laptop, paper-20core-25gbit, reference-2core"
         )
 
     def test_absent_local_says_how_to_make_it(self) -> None:
@@ -351,7 +351,8 @@ class TestFinding:
             load_cluster("local", self.experiment)
         assert str(caught.value) == (
             "there is no cluster profile 'local' (this machine's) yet; make it with "
-            "`recsim-train calibrate -o cluster_profiles/local.yaml` (none is in cluster_profiles/)"
+            "`recsim-train calibrate -o cluster_profiles/local.yaml` (available: example-racks, "
+            "paper-20core-25gbit, reference-2core)"
         )
 
     def test_absent_path(self) -> None:
