@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 
-from recsim_train.config.dump import resolved
+from recsim_train.config.dump import of_any_machine, resolved
 from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Data, Experiment, Model, StrategyChoice
 from recsim_train.placement.plan import Plan
@@ -115,12 +115,12 @@ def carried(experiment: Experiment, choice: StrategyChoice) -> dict[str, Any]:
     which rule; not by how many processes."""
     known = resolved(experiment)
     training = {k: v for k, v in known["training"].items() if k not in _FREE}
-    own = {name: known[name] for name in ("model", "data", "seed")}
-    if (described := own["model"].pop("described", None)) is not None:
-        # where its file lies, or a word in it, may change as long as what is kept is the same
-        kept = {name: described[name] for name in ("tables", "parameters", "buffers")}
-        own["model"] = {**own["model"], "module": None, "described": kept}
-    return {**own, "training": training, "strategy": choice.model_dump(mode="json")}
+    own = {name: known[name] for name in ("data", "seed")}
+    model = of_any_machine(known["model"])
+    # a word in a module's file may change as long as what is kept is the same
+    for code in ("digest", "draws"):
+        model.get("described", {}).pop(code, None)
+    return {"model": model, **own, "training": training, "strategy": choice.model_dump(mode="json")}
 
 
 def folder_name(plan: Plan) -> str:

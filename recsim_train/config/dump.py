@@ -60,6 +60,16 @@ _LATER = {"columns": [], "eval_from": "start", "shuffle": True}
 """Settings of data that came later, as keys of runs without them have it."""
 
 
+def of_any_machine(model: dict[str, Any]) -> dict[str, Any]:
+    """A model as plain data, without what differs between machines that train the same: where a
+    module's file lies, and what each version of torch counts of its passes."""
+    left = {key: value for key, value in model.items() if key != "module"}
+    if (described := left.get("described")) is not None:
+        counted = ("forward", "backward", "kept_bytes", "not_counted")
+        left["described"] = {key: v for key, v in described.items() if key not in counted}
+    return left
+
+
 def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     """Twelve hexadecimal digits over model, data, roles, training, strategy, placement, requests.
 
@@ -68,7 +78,8 @@ def comparison_key(experiment: Experiment, choice: StrategyChoice) -> str:
     generator's settings count where the generator feeds directly, since otherwise the file decides.
     """
     settings = plain(experiment, digits=None)
-    model = {k: value for k, value in settings["model"].items() if k not in ("name", "module")}
+    own = of_any_machine(settings["model"])
+    model = {key: value for key, value in own.items() if key != "name"}
     data = {
         key: value
         for key, value in settings["data"].items()

@@ -50,20 +50,24 @@ def find_cluster(name_or_path: str, near: Path | None = None) -> Path | None:
     if _is_path(name_or_path):
         path = Path(name_or_path)
         return path if path.exists() else None
-    folders = _profile_folders(near)
-    if name_or_path == LOCAL:  # is of no other machine
-        folders = folders[:-1]
-    named = (folder / (name_or_path + suffix) for folder in folders for suffix in SUFFIXES)
-    return next(filter(Path.is_file, named), None)
+    return _by_name(near).get(name_or_path)
 
 
 def _is_path(text: str) -> bool:
     return "/" in text or text.endswith(SUFFIXES)
 
 
-def _profile_folders(near: Path | None) -> list[Path]:
-    beside = [] if near is None else [near.parent / ".." / PROFILES]
-    return [Path(PROFILES), *beside, shipped(PROFILES)]
+def _by_name(near: Path | None) -> dict[str, Path]:
+    """Of each name the nearest profile. Of those that come along none is this machine's."""
+    along = shipped(PROFILES)
+    beside = () if near is None else (near.parent / ".." / PROFILES,)
+    found: dict[str, Path] = {}
+    for folder in (Path(PROFILES), *beside, along):
+        for suffix in SUFFIXES:
+            for path in filter(Path.is_file, sorted(folder.glob(f"*{suffix}"))):
+                if folder != along or path.stem != LOCAL:
+                    found.setdefault(path.stem, path)
+    return found
 
 
 def load_cluster(
@@ -110,10 +114,7 @@ def _read(document: YamlDocument, mistakes: Mistakes) -> Cluster:
 
 
 def _no_profile(name: str, near: Path | None) -> str:
-    here, along = _profile_folders(near), shipped(PROFILES)
-    files = [p.stem for f in here if f != along for p in f.glob("*") if p.suffix in SUFFIXES]
-    files += [p.stem for p in along.glob("*") if p.suffix in SUFFIXES and p.stem != LOCAL]
-    available = sorted(set(files))
+    available = sorted(_by_name(near))
     names = f"available: {', '.join(available)}" if available else f"none is in {PROFILES}/"
     if _is_path(name):
         return f"cluster profile {name}: no such file; profiles by name, {names}"

@@ -18,7 +18,7 @@ from recsim_train.config.errors import UserError
 from recsim_train.config.experiment import Model, ModuleShape
 from recsim_train.config.load import Loaded
 from recsim_train.results.environment import versions
-from recsim_train.results.folder import json_bytes
+from recsim_train.results.folder import hash_of, json_bytes
 
 _FORMAT = 1
 _LONGEST = 300.0
@@ -74,7 +74,7 @@ def _found(model: Model, tables: tuple[str, ...], beside: Path) -> Model:
         "format": _FORMAT,
         "torch": versions().get("torch"),
     }
-    digest = sha256(json_bytes(given)).hexdigest()[:12]
+    digest = hash_of(given)[:12]
     kept = folder / ".recsim-train" / f"{name}-{digest}.json"
     if (answer := _kept(kept)) is None:
         answer = _asked(model, tables)
@@ -86,7 +86,7 @@ def _found(model: Model, tables: tuple[str, ...], beside: Path) -> Model:
     sums = sorted((Path(path).name, one) for path, one in answer["sources"].items())
     # the same on every machine
     own = {key: value for key, value in given.items() if key not in ("module", "torch")}
-    whole = sha256(json_bytes({**own, "name": name, "sources": sums})).hexdigest()[:12]
+    whole = hash_of({**own, "name": name, "sources": sums})[:12]
     described = ModuleShape.model_validate(answer["described"])
     return model.with_({"described": described.with_({"digest": whole})})
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ def examine(model: Model, tables: Sequence[str]) -> ModuleShape:
                 f"{name} is drawn by numbers that torch.manual_seed does not decide (Python's "
                 "random, numpy's, or the clock): each process would have another one"
             )
-    large, small = (_batch(model, len(tables), size) for size in _BATCHES)
+    large, small = (_Batch(model, len(tables), size) for size in _BATCHES)
     before = [one.clone() for _, one in _state(module)]
     first = _trained(module, large, where)
     _check_gradients(module, first.embedded)
@@ -123,22 +123,19 @@ def _check_parameters(module: nn.Module, model: Model) -> None:
 class _Batch:
     """Numbers for one pass."""
 
-    def __init__(self, model: Model, tables: int, size: int, draw: torch.Generator) -> None:
+    def __init__(self, model: Model, tables: int, size: int) -> None:
+        draw = torch.Generator().manual_seed(size)
         kind = {"dtype": getattr(torch, model.dtype), "generator": draw}
         self.dense = torch.rand(size, model.dense_features, **kind)
         self.embedded = torch.rand(size, tables, model.embedding_dim, **kind)
         self.labels = (torch.rand(size, **kind) < 0.5).to(self.dense.dtype)
 
 
-class _Pass:
+class _Pass(NamedTuple):
     """What a pass has left."""
 
-    def __init__(self, logits: Tensor, embedded: Tensor) -> None:
-        self.logits, self.embedded = logits.detach().clone(), embedded
-
-
-def _batch(model: Model, tables: int, size: int) -> _Batch:
-    return _Batch(model, tables, size, torch.Generator().manual_seed(size))
+    logits: Tensor
+    embedded: Tensor
 
 
 @contextmanager
@@ -177,7 +174,7 @@ def _trained(module: nn.Module, batch: _Batch, where: str, seed: int = _SEED) ->
         raise _broken("forward returns numbers that are not finite")
     with _users(where, "backward pass"):
         click_loss(logits, batch.labels).backward()  # type: ignore[no-untyped-call]
-    return _Pass(logits, embedded)
+    return _Pass(logits.detach().clone(), embedded)
 
 
 def _check_gradients(module: nn.Module, embedded: Tensor) -> None:
@@ -242,7 +239,7 @@ def _tensors(several: Any) -> Iterator[Tensor]:
 def _counted(model: Model, tables: Sequence[str], module: nn.Module, *, draws: bool) -> ModuleShape:
     """By two batches: what grows with the batch, and what does not."""
     module.train()
-    large, small = (_counts(module, _batch(model, len(tables), size)) for size in _BATCHES)
+    large, small = (_counts(module, _Batch(model, len(tables), size)) for size in _BATCHES)
     apart = _BATCHES[0] - _BATCHES[1]
 
     def counts(one: _Counter, other: _Counter) -> PassCounts:

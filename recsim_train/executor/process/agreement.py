@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from recsim_train.config.dump import resolved
+from recsim_train.config.dump import of_any_machine, resolved
 from recsim_train.config.errors import RunFailed, UserError
 from recsim_train.executor.link.rendezvous import SETTING, Rank
 from recsim_train.executor.process.attend import until
@@ -156,9 +156,7 @@ def terms_of(plan: Plan, instance: Instance, world: int) -> Terms:
     terms = {"WORLD_SIZE": str(world)}
     paths = {key: data.pop(key, None) for key in ("path", "eval_path")}
     data.pop("converted", None)
-    settings["model"].pop("module", None)
-    for counted in ("forward", "backward", "kept_bytes", "not_counted"):  # another torch counts so
-        settings["model"].get("described", {}).pop(counted, None)
+    settings["model"] = of_any_machine(settings["model"])
     terms |= dict(_flat(settings))
     for key, names in paths.items():
         terms[f"data.{key}"] = NOT_SET if names is None else "a file"
